@@ -1,0 +1,114 @@
+"""Build the marts of one run: SQL files in order of their dependencies, each held to its contract, written as Parquet."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import duckdb
+
+from pipeline import duck
+from pipeline.contracts import contracts
+from pipeline.duck import literal
+from pipeline.errors import ModelError, StepledgerError
+from pipeline.resources import resource
+from pipeline.rules import RuleSet
+
+CONTRACT_VERSION = 1
+"""Raised when the columns or the meaning of a mart change: marts of an older version are rebuilt."""
+
+_LAYERS = ("staging", "intermediate", "marts")
+_REFERENCE = re.compile(r"\b(?:FROM|JOIN)\s+([a-z_][a-z0-9_.]*)", re.IGNORECASE)
+_CTE = re.compile(r"\b([a-z_][a-z0-9_]*) AS (?:MATERIALIZED )?\(")
+_COMMENT = re.compile(r"--[^\n]*")
+
+
+@dataclass(frozen=True)
+class Model:
+    """One SQL file: one SELECT whose result is a table of the file's name."""
+
+    name: str
+    layer: str
+    sql: str
+    needs: frozenset[str]
+
+
+@cache
+def models() -> tuple[Model, ...]:
+    """All models in an order in which each finds what it needs. Raises ModelError on a cycle or a skipped layer."""
+    files = {path.stem: path for layer in _LAYERS for path in sorted((resource("sql") / layer).glob("*.sql"))}
+    found: dict[str, Model] = {}
+    for name, path in files.items():
+        sql = path.read_text(encoding="utf-8")
+        code = _COMMENT.sub("", sql)
+        needs = frozenset(_REFERENCE.findall(code)) & files.keys() - {name, *_CTE.findall(code)}
+        found[name] = Model(name, path.parent.name, sql, needs)
+    for model in found.values():
+        for need in model.needs:
+            if _LAYERS.index(found[need].layer) > _LAYERS.index(model.layer):
+                raise ModelError(f"sql/{model.layer}/{model.name}.sql reads {need}, which is in a later layer")
+    try:
+        order = TopologicalSorter({m.name: m.needs for m in found.values()}).static_order()
+        return tuple(found[name] for name in order)
+    except CycleError as error:
+        raise ModelError(f"models depend on each other in a circle: {error.args[1]}") from error
+
+
+@cache
+def models_sha() -> str:
+    """Hash of all model SQL: marts say which models built them."""
+    text = "".join(m.name + m.sql for m in sorted(models(), key=lambda m: m.name))
+    return hashlib.sha256((text + _macros()).encode()).hexdigest()[:16]
+
+
+def _macros() -> str:
+    return (resource("sql") / "macros.sql").read_text(encoding="utf-8")
+
+
+def build_marts(raw_run: Path, run_id: str, out: Path, rules: RuleSet, build_id: str, *, spill: Path, threads: int, memory_limit: str) -> None:
+    """Write every mart of the run whose raw Parquet is under `raw_run` into `out`.
+
+    Raises ModelError if a model fails or its result is not what its contract says.
+    """
+    with duck.working(spill, threads=threads, memory_limit=memory_limit) as con:
+        prepare(con, raw_run, run_id, rules, build_id)
+        run_models(con)
+        for table, contract in contracts("marts").items():
+            key = ", ".join(f'"{k}"' for k in contract.grain)
+            con.execute(
+                f"COPY (SELECT {contract.select_list()} FROM {table} ORDER BY {key}) TO {literal(out / f'{table}.parquet')} "
+                "(FORMAT parquet, COMPRESSION zstd)"
+            )
+            contract.check(con, f"read_parquet({literal(out / f'{table}.parquet')})")
+
+
+def prepare(con: duckdb.DuckDBPyConnection, raw_run: Path, run_id: str, rules: RuleSet, build_id: str) -> None:
+    """Give the connection what models read: raw views of one run, rules, macros and facts of the build."""
+    con.execute("CREATE SCHEMA raw")
+    for table in contracts("raw"):
+        pattern = literal(raw_run / "*" / f"{table}.parquet")
+        con.execute(
+            f"CREATE VIEW raw.{table} AS SELECT {literal(run_id)} AS run_id, * "
+            f"FROM read_parquet({pattern}, union_by_name = true, hive_partitioning = false)"
+        )
+    con.execute(_macros())
+    rules.install(con)
+    con.execute(
+        f"CREATE TABLE build_info AS SELECT {literal(build_id)} AS build_id, {literal(rules.sha)} AS rules_sha, "
+        f"{literal(models_sha())} AS models_sha, {CONTRACT_VERSION} AS contract_version"
+    )
+
+
+def run_models(con: duckdb.DuckDBPyConnection) -> None:
+    """Create one table per model."""
+    for model in models():
+        try:
+            con.execute(f"CREATE TABLE {model.name} AS {model.sql}")
+        except duckdb.Error as error:
+            raise ModelError(f"sql/{model.layer}/{model.name}.sql: {error}") from error
+        except StepledgerError as error:
+            raise ModelError(f"sql/{model.layer}/{model.name}.sql: {error}") from error

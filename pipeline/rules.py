@@ -1,0 +1,183 @@
+"""Kernel rules and step markers: data in schemas/*.toml (and the home's kernel_rules.toml) as SQL that DuckDB runs.
+
+Patterns become constants of one CASE expression, so that DuckDB compiles each once and stops at the first that matches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipeline.duck import literal
+from pipeline.errors import UsageError
+from pipeline.resources import resource
+
+_COUNTS = ("graph_tokens", "context_requests", "scheduled_context_tokens", "generation_requests", "generation_tokens", "kv_tokens")
+_FIELDS = {"id", "name", "op", "after", "before", "category", "subcategory", "fused", "example", "example_op", "example_after",
+           "example_before", "note"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule: what it matches, and the category it files under. `origin` is home or built-in."""
+
+    id: str
+    name: str
+    category: str
+    subcategory: str | None
+    op: str | None
+    after: str | None
+    before: str | None
+    is_fused: bool
+    origin: str
+    example: str | None
+    example_op: str | None
+    note: str | None
+
+    @property
+    def is_positional(self) -> bool:
+        """Does it ask for a neighbour on the stream?"""
+        return self.after is not None or self.before is not None
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """The rules in force: the user's first, then ours."""
+
+    rules: tuple[Rule, ...]
+    sha: str
+
+    def install(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Create the macros and tables that models use: first_rule, neighbour_rule, parse_step_marker, kernel_rule, category_info."""
+        con.execute(f"CREATE MACRO first_rule(name, op) AS {_first_rule(self.rules)}")
+        con.execute(f"CREATE MACRO neighbour_rule(name, category_before, category_after) AS {_neighbour_rule(self.rules)}")
+        con.execute(f"CREATE MACRO parse_step_marker(name) AS {_parse_step_marker()}")
+        rows = [(i, r.id, r.category, r.subcategory, r.is_fused) for i, r in enumerate(self.rules)]
+        rows += [(len(rows), "unclassified", "unclassified", None, False), (len(rows) + 1, "opaque_graph", "opaque", "graph", False)]
+        values = ", ".join(f"({', '.join(literal(v) for v in row)})" for row in rows)
+        con.execute(f"CREATE TABLE kernel_rule AS FROM (VALUES {values}) AS rule (sort_order, rule_id, category, subcategory, is_fused)")
+        owners = ", ".join(f"({literal(c)}, {literal(v['rollup'])}, {v['owner']})" for c, v in categories().items())
+        con.execute(f"CREATE TABLE category_info AS FROM (VALUES {owners}) AS category (category, rollup, owner)")
+
+
+@cache
+def categories() -> dict[str, dict[str, Any]]:
+    """schemas/categories.toml: category to rollup and owner class."""
+    found: dict[str, dict[str, Any]] = tomllib.loads(_schema("categories.toml"))["category"]
+    return found
+
+
+@cache
+def rollups() -> tuple[str, ...]:
+    """The table's rows, in the order in which they are shown when all are equal."""
+    return tuple(tomllib.loads(_schema("categories.toml"))["rollups"])
+
+
+@cache
+def step_markers() -> tuple[dict[str, Any], ...]:
+    """schemas/step_markers.toml."""
+    return tuple(tomllib.loads(_schema("step_markers.toml"))["marker"])
+
+
+def load_rules(user_file: Path | None = None) -> RuleSet:
+    """The rules in force. Raises UsageError if the user's file is not what it should be."""
+    own = _parse(_schema("kernel_rules.toml"), "built-in", "schemas/kernel_rules.toml")
+    user: tuple[Rule, ...] = ()
+    text = ""
+    if user_file is not None and user_file.is_file():
+        text = user_file.read_text(encoding="utf-8")
+        user = _parse(text, "home", str(user_file.name))
+    taken = {r.id for r in user}
+    rules = (*user, *(r for r in own if r.id not in taken))
+    digest = hashlib.sha256((text + _schema("kernel_rules.toml") + _schema("categories.toml") + _schema("step_markers.toml")).encode())
+    return RuleSet(rules, digest.hexdigest()[:16])
+
+
+def _schema(name: str) -> str:
+    return (resource("schemas") / name).read_text(encoding="utf-8")
+
+
+def _parse(text: str, origin: str, file: str) -> tuple[Rule, ...]:
+    try:
+        entries = tomllib.loads(text).get("rule", [])
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{file}: not valid TOML: {error}") from error
+    rules = []
+    for number, entry in enumerate(entries, start=1):
+        where = f"{file}: rule {number} ({entry.get('id', 'without id')})"
+        if unknown := entry.keys() - _FIELDS:
+            raise UsageError(f"{where}: unknown fields {sorted(unknown)}; known are {sorted(_FIELDS)}")
+        if missing := {"id", "name", "category"} - entry.keys():
+            raise UsageError(f"{where}: {sorted(missing)} missing")
+        for field in ("category", "after", "before"):
+            if (value := entry.get(field)) is not None and value not in categories():
+                raise UsageError(f"{where}: {field} {value!r} is none of {sorted(categories())}")
+        for field in ("name", "op"):
+            _check_pattern(entry.get(field), f"{where}: {field}")
+        rules.append(
+            Rule(
+                id=entry["id"], name=entry["name"], category=entry["category"], subcategory=entry.get("subcategory"),
+                op=entry.get("op"), after=entry.get("after"), before=entry.get("before"), is_fused=entry.get("fused", False),
+                origin=origin, example=entry.get("example"), example_op=entry.get("example_op"), note=entry.get("note"),
+            )
+        )
+    ids = [r.id for r in rules]
+    if repeated := {i for i in ids if ids.count(i) > 1}:
+        raise UsageError(f"{file}: rule ids repeat: {sorted(repeated)}")
+    return tuple(rules)
+
+
+def _check_pattern(pattern: str | None, where: str) -> None:
+    if pattern is None:
+        return
+    try:
+        duckdb.execute("SELECT regexp_matches('', ?)", [pattern]).fetchall()
+    except duckdb.Error as error:
+        raise UsageError(f"{where}: not a regular expression (RE2): {error}") from error
+
+
+def _first_rule(rules: tuple[Rule, ...]) -> str:
+    whens = []
+    for rule in rules:
+        if rule.is_positional:
+            continue
+        test = f"regexp_matches(name, {literal(rule.name)})"
+        if rule.op is not None:
+            test = f"op IS NOT NULL AND regexp_matches(op, {literal(rule.op)}) AND {test}"
+        whens.append(f"WHEN {test} THEN {literal(rule.id)}")
+    return f"CASE {' '.join(whens)} END"
+
+
+def _neighbour_rule(rules: tuple[Rule, ...]) -> str:
+    whens = []
+    for rule in (r for r in rules if r.is_positional):
+        tests = []
+        if rule.after is not None:
+            tests.append(f"category_before IS NOT DISTINCT FROM {literal(rule.after)}")
+        if rule.before is not None:
+            tests.append(f"category_after IS NOT DISTINCT FROM {literal(rule.before)}")
+        tests.append(f"regexp_matches(name, {literal(rule.name)})")
+        whens.append(f"WHEN {' AND '.join(tests)} THEN {literal(rule.id)}")
+    return f"CASE {' '.join(whens)} END" if whens else "CASE WHEN name IS NULL THEN category_before || category_after END"
+
+
+def _parse_step_marker() -> str:
+    whens = []
+    for marker in step_markers():
+        pattern = literal(marker["pattern"])
+        counts = ", ".join(
+            f"{c}: " + (f"try_cast(nullif(regexp_extract(name, {pattern}, {marker[c]}), '') AS BIGINT)" if c in marker else "NULL::BIGINT")
+            for c in _COUNTS
+        )
+        facts = (
+            f"marker_id: {literal(marker['id'])}, engine: {literal(marker['engine'])}, level: {marker['level']}, "
+            f"confidence: {marker['confidence']}::DOUBLE, phase_rule: {literal(marker['phase'])}"
+        )
+        whens.append(f"WHEN regexp_matches(name, {pattern}) THEN {{{facts}, {counts}}}")
+    return f"CASE {' '.join(whens)} END"

@@ -1,0 +1,24 @@
+"""What a reader is asked to do: one file, where its tables go, and what it may use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ReadJob:
+    """One file to read. The reader writes `<table>.parquet` for every raw contract into `out`; `work` is scratch."""
+
+    path: Path
+    file_name: str
+    file_id: str
+    file_bytes: int
+    sha256: str
+    run_name: str
+    out: Path
+    work: Path
+    threads: int = 2
+    memory_limit: str = "256MB"
+    on_read: Callable[[int], None] = lambda _bytes: None

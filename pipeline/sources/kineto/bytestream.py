@@ -1,0 +1,140 @@
+"""The decompressed bytes of a trace in blocks of bounded size: plain, gzip (several members too) or zstd, by content."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipeline.errors import TraceError
+
+BLOCK_BYTES = 1 << 20
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+
+
+def blocks(path: Path, on_read: Callable[[int], None]) -> Iterator[bytes]:
+    """Yield the decompressed bytes of `path`; `on_read` is told the bytes taken from disk.
+
+    Raises TraceError for a compressed file that is cut off, damaged, or followed by something else.
+    """
+    with path.open("rb") as file:
+        magic = file.read(4)
+    if magic.startswith(_GZIP):
+        return _ahead(_gunzip(path, on_read))
+    if magic == _ZSTD:
+        return _ahead(_unzstd(path, on_read))
+    return _plain(path, on_read)
+
+
+def is_gzip_finished(path: Path) -> bool:
+    """Does a gzip file have its last member's end? (True for a file that is not gzip.)"""
+    with path.open("rb") as file:
+        if file.read(2) != _GZIP:
+            return True
+    try:
+        for _ in _gunzip(path, lambda _n: None):
+            pass
+    except TraceError:
+        return False
+    return True
+
+
+def _plain(path: Path, on_read: Callable[[int], None]) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            on_read(len(block))
+            yield block
+
+
+def _gunzip(path: Path, on_read: Callable[[int], None]) -> Iterator[bytes]:
+    taken = 0
+    with path.open("rb") as file:
+        member = zlib.decompressobj(wbits=31)
+        pending = b""
+        while True:
+            if not pending:
+                pending = file.read(BLOCK_BYTES >> 2)
+                taken += len(pending)
+                on_read(len(pending))
+                if not pending:
+                    break
+            if member.eof:
+                pending = pending.lstrip(b"\0")
+                if not pending:
+                    continue
+                if not _GZIP.startswith(pending[:2]):
+                    raise TraceError(
+                        path.name, where=f"compressed byte {taken - len(pending)}", found="other bytes after the gzip data",
+                        wanted="the end of the file or another gzip member", advice="Copy the file again.",
+                    )
+                member = zlib.decompressobj(wbits=31)
+            try:
+                out = member.decompress(pending, BLOCK_BYTES)
+            except zlib.error as error:
+                raise TraceError(
+                    path.name, where=f"compressed byte {taken - len(pending)}", found=f"damaged gzip data ({error})",
+                    wanted="a whole gzip file", advice="Copy the file again; `gzip -t` must pass.",
+                ) from error
+            pending = member.unused_data if member.eof else member.unconsumed_tail
+            if out:
+                yield out
+        if not member.eof:
+            raise TraceError(
+                path.name, where=f"compressed byte {taken}", found="the end of the file in the middle of gzip data",
+                wanted="a whole gzip file", advice="The profiler had not finished writing, or the copy was cut off: copy it again.",
+            )
+
+
+def _unzstd(path: Path, on_read: Callable[[int], None]) -> Iterator[bytes]:
+    taken = 0
+    try:
+        with path.open("rb") as file, pa.CompressedInputStream(pa.PythonFile(file), "zstd") as stream:
+            while block := stream.read(BLOCK_BYTES):
+                on_read(file.tell() - taken)
+                taken = file.tell()
+                yield block
+    except OSError as error:
+        raise TraceError(
+            path.name, where=f"compressed byte {taken}", found=f"damaged or unfinished zstd data ({error})",
+            wanted="a whole zstd file", advice="Copy the file again; `zstd -t` must pass.",
+        ) from error
+
+
+def _ahead(source: Iterator[bytes]) -> Iterator[bytes]:
+    """Run `source` in a thread, a few blocks ahead: decompression leaves the interpreter free."""
+    ready: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=4)
+    stop = threading.Event()
+
+    def put(item: bytes | BaseException | None) -> bool:
+        while not stop.is_set():
+            try:
+                ready.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def work() -> None:
+        try:
+            for block in source:
+                if not put(block):
+                    return
+            put(None)
+        except BaseException as error:  # handed to the reading thread, raised there
+            put(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        while (item := ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stop.set()
+        thread.join()

@@ -1,0 +1,100 @@
+"""The metadata around traceEvents: which may stand before it (since 2025) or behind it, and may be broken JSON."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from pipeline.errors import TraceError
+from pipeline.sources.issues import IssueBook
+
+EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_NUMBER_KEYS = ("baseTimeNanoseconds", "cuda_runtime_version", "hip_runtime_version", "roctracer_version")
+_OTHER_TOOLS = {
+    "nodes": "a PyTorch execution trace (Chakra)",
+    "rocprofiler-sdk-tool": "rocprofv3 output of ROCm, not a chrome trace of torch.profiler",
+    "snapshots": "a PyTorch memory snapshot",
+    "segments": "a PyTorch memory snapshot",
+}
+_ADVICE = "Record with torch.profiler and export_chrome_trace (vLLM: VLLM_TORCH_PROFILER_DIR or profiler_config)."
+
+
+@dataclass
+class Header:
+    """Top-level keys of a trace, without its events."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def integer(self, key: str) -> int | None:
+        """An integer key (given as number or digits), or None."""
+        value = self.values.get(key)
+        try:
+            return int(value) if value is not None else None
+        except (TypeError, ValueError):
+            return None
+
+    @property
+    def distributed(self) -> dict[str, Any]:
+        """distributedInfo, or empty."""
+        value = self.values.get("distributedInfo")
+        return value if isinstance(value, dict) else {}
+
+    @property
+    def devices(self) -> list[dict[str, Any]]:
+        """deviceProperties, or empty."""
+        value = self.values.get("deviceProperties")
+        return [d for d in value if isinstance(d, dict)] if isinstance(value, list) else []
+
+
+def parse(head: bytes, tail: bytes, file: str, book: IssueBook) -> Header:
+    """Read what stands before the events' `[` (head) and behind their `]` (tail).
+
+    Raises TraceError if something follows the end of the document: then several writers wrote into one file.
+    """
+    if head.strip() in (b"[", b"\xef\xbb\xbf["):
+        if tail.strip(b"\0 \t\r\n"):
+            raise _several(file, tail)
+        return Header()
+    try:
+        return Header(orjson.loads(head.removeprefix(b"\xef\xbb\xbf") + b"]" + tail.strip(b"\0 \t\r\n")))
+    except orjson.JSONDecodeError:
+        if EVENTS_KEY.search(tail):
+            raise _several(file, tail) from None
+    book.add("unreadable_header", "header", example=(head[:80] + b" ... " + tail[:80]).decode("utf-8", "replace"))
+    values: dict[str, Any] = {}
+    for key in _NUMBER_KEYS:
+        if match := re.search(rb'"' + key.encode() + rb'"\s*:\s*"?(\d+)', head + b"\n" + tail):
+            values[key] = int(match.group(1))
+    if match := re.search(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*?"rank"\s*:\s*(\d+)', head + b"\n" + tail):
+        values["distributedInfo"] = {"rank": int(match.group(1))}
+    return Header(values)
+
+
+def _several(file: str, tail: bytes) -> TraceError:
+    return TraceError(
+        file, where="behind the end of traceEvents", found=f"more data: {tail[:60].decode('utf-8', 'replace')!r}",
+        wanted="the end of one JSON document",
+        advice="Several processes wrote into one file: record again with one file per rank.",
+    )
+
+
+def no_events(file: str, start: bytes) -> TraceError:
+    """What to say of a file without traceEvents: name what it looks like."""
+    text = start.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not text:
+        return TraceError(file, where="start of the file", found="nothing", wanted="a trace", advice=_ADVICE)
+    if text[:1] == b"[":
+        return TraceError(
+            file, where="start of the file", found="a JSON list whose entries are no events (a memory timeline?)",
+            wanted="a chrome trace", advice=_ADVICE,
+        )
+    if text[:1] != b"{":
+        return TraceError(file, where="start of the file", found=f"{text[:24]!r}, which is no JSON", wanted="a chrome trace", advice=_ADVICE)
+    for key, looks_like in _OTHER_TOOLS.items():
+        if re.search(rb'"' + key.encode() + rb'"\s*:', start):
+            return TraceError(file, where=f"top-level key {key!r}", found=looks_like, wanted="a chrome trace with traceEvents", advice=_ADVICE)
+    keys = [k.decode("utf-8", "replace") for k in re.findall(rb'"([^"\\]{1,40})"\s*:', start[:4000])[:5]]
+    return TraceError(file, where="top level", found=f"a JSON object with keys {keys}", wanted="a key traceEvents", advice=_ADVICE)

@@ -1,0 +1,307 @@
+"""Staged events to the raw tables: types, reasons to leave an event out, ranks, and the books that must balance."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import duckdb
+
+from pipeline import __version__
+from pipeline.contracts import contracts
+from pipeline.duck import literal, scalar
+from pipeline.duck import rows as rows_of
+from pipeline.errors import TraceError
+from pipeline.sources import names
+from pipeline.sources.issues import IssueBook, issue_codes
+from pipeline.sources.job import ReadJob
+from pipeline.sources.kineto.events import ARGS, GPU_KINDS
+from pipeline.sources.kineto.header import Header
+
+_GPU = ", ".join(f"'{kind}'" for kind in GPU_KINDS)
+_ABSOLUTE_NS = 10**18
+_LOST_STAMP_NS = 60 * 10**9
+_NUMBERS = ("device", "context", "stream", "correlation", "external_id", "graph_id", "graph_node_id", "bytes", "seq",
+            "in_msg_nelems", "out_msg_nelems", "group_size")  # fmt: skip
+
+_MACROS = """
+CREATE TEMP MACRO to_bigint(t) AS coalesce(
+    try_cast(t AS BIGINT),
+    CASE WHEN try_cast(t AS HUGEINT) BETWEEN 9223372036854775808 AND 18446744073709551615
+         THEN (try_cast(t AS HUGEINT) - 18446744073709551616)::BIGINT END,
+    try_cast(regexp_extract(t, '^[A-Za-z][A-Za-z ]* (-?[0-9]+)$', 1) AS BIGINT)
+);
+"""
+
+
+@dataclass(frozen=True)
+class _Trace:
+    """One rank's part of the file."""
+
+    trace_id: str
+    process: str | None
+    rank: int | None
+    rank_source: str | None
+    fields: names.NameFields
+    pid: int | None
+    process_name: str | None
+
+
+def land(con: duckdb.DuckDBPyConnection, job: ReadJob, glob: str, header: Header, book: IssueBook) -> None:
+    """Write every raw table of the file. Raises TraceError if there is no GPU activity to book."""
+    con.execute(_MACROS)
+    con.execute(f"CREATE TEMP VIEW staged AS SELECT * FROM read_parquet('{_q(glob)}')")
+    kinds = {row[0]: row[1] for row in rows_of(con, "SELECT kind, count(*) FROM staged GROUP BY ALL")}
+    if not any(kinds.get(kind) for kind in GPU_KINDS):
+        raise _no_gpu_work(con, job.file_name, kinds)
+    processes = rows_of(con, 
+        f"SELECT DISTINCT process FROM staged WHERE kind IN ({_GPU}) ORDER BY process NULLS FIRST"
+    )
+    traces = [_identify(con, job, header, process, is_only=len(processes) == 1) for (process,) in processes]
+    base_ns = _base(con, header, book)
+    _define_views(con, traces, base_ns)
+    _land_activities(con, job, traces)
+    _land_cpu_side(con, job)
+    rows = _issue_rows(con, traces, book)
+    _land_trace(con, job, header, traces, base_ns)
+    _write(con, job, "issue", _values(rows, 7))
+
+
+def _identify(con: duckdb.DuckDBPyConnection, job: ReadJob, header: Header, process: str | None, *, is_only: bool) -> _Trace:
+    """Rank: merged prefix, else distributedInfo, else file name, else process name, else unknown."""
+    pid = scalar(con, "SELECT mode(to_bigint(pid)) FROM staged WHERE kind = 'launch' AND process IS NOT DISTINCT FROM $1", [process])
+    process_name = scalar(
+        con,
+        "SELECT any_value(label) FROM staged WHERE kind = 'metadata' AND name = 'process_name' AND to_bigint(pid) = $1"
+        " AND process IS NOT DISTINCT FROM $2",
+        [pid, process],
+    )
+    fields = names.from_file_name(job.file_name)
+    told = names.coordinates(process or process_name or "")
+    fields = names.NameFields(
+        run=fields.run, rank=fields.rank, host=fields.host, dp=_first(told.get("dp"), fields.dp),
+        tp=_first(told.get("tp"), fields.tp), pp=_first(told.get("pp"), fields.pp), ep=_first(told.get("ep"), fields.ep),
+    )
+    rank, source = None, None
+    distributed = header.distributed.get("rank")
+    if process is not None:
+        rank, source = told.get("tp"), "process_prefix"
+    elif isinstance(distributed, int) and not isinstance(distributed, bool):
+        rank, source = distributed, "distributed_info"
+    elif fields.rank is not None:
+        rank, source = fields.rank, "file_name"
+    elif "_TP" in (process_name or "") and not {"dp", "pp"} & told.keys():
+        rank, source = told.get("tp"), "process_name"
+    elif fields.tp is not None and not fields.dp and not fields.pp:
+        rank, source = fields.tp, "file_name"
+    suffix = "" if is_only else "-" + re.sub(r"[^A-Za-z0-9._-]", "_", process or "rest")
+    return _Trace(job.file_id + suffix, process, rank, source if rank is not None else None, fields, pid, process_name)
+
+
+def _first(*values: int | None) -> int | None:
+    return next((v for v in values if v is not None), None)
+
+
+def _base(con: duckdb.DuckDBPyConnection, header: Header, book: IssueBook) -> int | None:
+    """What to add to every time: the file's base, unless its times are absolute already."""
+    base = header.integer("baseTimeNanoseconds")
+    if not base:
+        return None
+    latest = scalar(con, f"SELECT max(ts_ns) FROM staged WHERE kind IN ({_GPU})")
+    if latest is not None and latest >= _ABSOLUTE_NS:
+        book.add("absolute_time_with_base", "header", example=f"baseTimeNanoseconds = {base}, a time = {latest} ns")
+        return None
+    return base
+
+
+def _define_views(con: duckdb.DuckDBPyConnection, traces: list[_Trace], base_ns: int | None) -> None:
+    """event: staged events with trace_id, typed numbers and absolute times; gpu: with the reason to leave one out."""
+    # Events without a merged prefix (spans, metadata) are counted with the first trace.
+    owner = " ".join(f"WHEN process = '{_q(t.process)}' THEN '{t.trace_id}'" for t in traces if t.process is not None)
+    trace_id = f"CASE {owner} ELSE '{traces[0].trace_id}' END" if owner else f"'{traces[0].trace_id}'"
+    typed = ", ".join(f"to_bigint({c}) AS {c}" for c in _NUMBERS)
+    rest = ", ".join(c for c in ARGS.values() if c not in _NUMBERS)
+    con.execute(
+        f"""CREATE TEMP VIEW event AS SELECT {trace_id} AS trace_id, kind, event_class, name, to_bigint(pid) AS pid,
+            to_bigint(tid) AS tid, ts_ns, ts_ns + {base_ns or 0} AS start_ns, dur_ns, dur_us, is_sub_ns, {typed}, {rest}
+            FROM staged"""
+    )
+    # A stamp of 0 means "not measured" (CUPTI: start = end = 0) if it is far from all others or has no duration.
+    earliest = scalar(con, f"SELECT min(ts_ns) FROM staged WHERE kind IN ({_GPU}) AND ts_ns > 0")
+    lost = "true" if (earliest or 0) > _LOST_STAMP_NS else "coalesce(dur_ns, 0) = 0"
+    con.execute(
+        f"""CREATE TEMP VIEW gpu AS SELECT * EXCLUDE (device, stream), coalesce(device, pid)::INTEGER AS device,
+            coalesce(stream, tid) AS stream,
+            CASE WHEN ts_ns IS NULL THEN 'no_timestamp'
+                 WHEN ts_ns = 0 AND {lost} THEN 'zero_timestamp'
+                 WHEN dur_ns IS NULL THEN 'no_duration'
+                 WHEN dur_ns < 0 THEN 'negative_duration' END AS reason
+            FROM event WHERE kind IN ({_GPU})"""
+    )
+
+
+_IDENTITY = ("device", "stream", "start_ns", "dur_ns", "name", "correlation", "external_id", "context", "graph_id",
+             "graph_node_id", "grid", "block", "bytes", "kind")  # fmt: skip
+
+
+def _land_activities(con: duckdb.DuckDBPyConnection, job: ReadJob, traces: list[_Trace]) -> None:
+    order = ", ".join(("trace_id", *_IDENTITY))
+    key = f"({order})"
+    repeated = scalar(con, f"SELECT count(*) - count(DISTINCT hash({order})) FROM gpu WHERE reason IS NULL")
+    source = "SELECT * FROM gpu WHERE reason IS NULL"
+    if repeated:
+        source = f"SELECT * FROM (SELECT *, {key} IS NOT DISTINCT FROM lag({key}) OVER (ORDER BY {order}) AS again FROM ({source})) "
+        con.execute(f"CREATE TEMP VIEW duplicate AS {source} WHERE again")
+        source += "WHERE NOT again"
+    rank = " ".join(f"WHEN '{t.trace_id}' THEN {t.rank}" for t in traces if t.rank is not None)
+    _write(
+        con, job, "gpu_activity",
+        f"""SELECT *, {f"CASE trace_id {rank} END" if rank else "NULL"} AS rank,
+            row_number() OVER (PARTITION BY trace_id ORDER BY {order}) - 1 AS activity_id,
+            CASE WHEN kind = 'memcpy' THEN nullif(regexp_extract(name, '\\b(HtoD|DtoH|DtoD|PtoP|HtoH|HtoA|AtoH)\\b', 1), '') END AS copy_kind
+            FROM ({source})""",
+    )
+
+
+def _land_cpu_side(con: duckdb.DuckDBPyConnection, job: ReadJob) -> None:
+    placed = "start_ns IS NOT NULL"
+    _write(con, job, "launch", f"SELECT *, coalesce(name, '') AS name FROM event WHERE kind = 'launch' AND {placed}")
+    _write(con, job, "cpu_op", f"SELECT * FROM event WHERE kind = 'cpu_op' AND {placed}")
+    _write(
+        con, job, "annotation",
+        f"""SELECT * EXCLUDE (device, pid, tid, stream), replace(kind, 'annotation_', '') AS side, NULL AS domain,
+            CASE WHEN kind = 'annotation_gpu' THEN coalesce(device, pid) END AS device,
+            CASE WHEN kind = 'annotation_gpu' THEN coalesce(stream, tid) END AS stream,
+            CASE WHEN kind = 'annotation_cpu' THEN pid END AS pid,
+            CASE WHEN kind = 'annotation_cpu' THEN tid END AS tid, false AS is_open
+            FROM event WHERE kind LIKE 'annotation_%' AND {placed}""",
+    )
+
+
+def _issue_rows(con: duckdb.DuckDBPyConnection, traces: list[_Trace], book: IssueBook) -> list[tuple[Any, ...]]:
+    """Skipped events by reason and class, values that are NULL because they could not be read, and what the book has."""
+    skips = ", ".join(f"'{code}'" for code, entry in issue_codes().items() if entry.get("skip"))
+    rows = rows_of(con, 
+        f"""
+        SELECT trace_id, kind, event_class, count(*), NULL, min(CASE WHEN kind LIKE '%able_%' OR kind LIKE 'not_%' THEN name END)
+            FROM event WHERE kind IN ({skips}) GROUP BY ALL
+        UNION ALL SELECT trace_id, 'metadata', 'ph M', count(*), NULL, NULL FROM event WHERE kind = 'metadata' GROUP BY ALL
+        UNION ALL SELECT trace_id, reason, kind, count(*), sum(dur_ns)::BIGINT, min(name) FROM gpu WHERE reason IS NOT NULL GROUP BY ALL
+        UNION ALL SELECT trace_id, 'no_start', kind, count(*), NULL, min(name) FROM event
+            WHERE start_ns IS NULL AND kind IN ('launch', 'cpu_op', 'annotation_cpu', 'annotation_gpu') GROUP BY ALL
+        UNION ALL SELECT trace_id, 'sub_ns_time', kind, count(*), NULL, min(name) FROM event WHERE is_sub_ns GROUP BY ALL
+        """
+    )
+    rows = [row for row in rows if row[1] != "metadata" or row[2] == "ph M"]
+    if scalar(con, "SELECT count(*) FROM duckdb_views() WHERE view_name = 'duplicate'"):
+        rows += rows_of(con, "SELECT trace_id, 'duplicate_event', kind, count(*), sum(dur_ns)::BIGINT, min(name) FROM duplicate GROUP BY ALL")
+    unread = " UNION ALL ".join(
+        f"SELECT '{c}' AS field, {c} AS text FROM staged WHERE {c} IS NOT NULL AND to_bigint({c}) IS NULL" for c in _NUMBERS
+    )
+    for name, count, text in rows_of(con, f"SELECT field, count(*), min(text) FROM ({unread}) GROUP BY ALL"):
+        book.add("bad_value", name, count, example=f"{name} = {text}")
+    for trace in traces:
+        if trace.rank is None:
+            book.add("unknown_rank", "trace")
+    first = traces[0].trace_id
+    found = [(t, code, cls, issue_codes()[code]["severity"], n, dur, ex and ex[:200]) for t, code, cls, n, dur, ex in rows]
+    return found + [(first, *row) for row in book.rows()]
+
+
+def _land_trace(con: duckdb.DuckDBPyConnection, job: ReadJob, header: Header, traces: list[_Trace], base_ns: int | None) -> None:
+    distributed, now = header.distributed, datetime.now(UTC).replace(tzinfo=None)
+    world = distributed.get("world_size")
+    devices = {d.get("id"): d.get("name") for d in header.devices}
+    values: list[tuple[Any, ...]] = []
+    for t in traces:
+        device = scalar(con, "SELECT mode(device) FROM gpu WHERE trace_id = $1 AND reason IS NULL", [t.trace_id])
+        gpu_name = devices.get(device) or next((n for n in devices.values() if n), None)
+        host = header.values.get("host_name") or t.fields.host
+        values.append((
+            t.trace_id, job.run_name, job.file_name, job.file_bytes, job.sha256, t.rank, t.rank_source,
+            world if isinstance(world, int) else None, t.fields.dp, t.fields.tp, t.fields.pp, t.fields.ep, host, t.pid,
+            t.process_name, _vendor(header, gpu_name), gpu_name or None, base_ns, now, __version__,
+        ))  # fmt: skip
+    known = ("trace_id", "run_name", "file_name", "file_bytes", "sha256", "rank", "rank_source", "world_size", "dp_rank",
+             "tp_rank", "pp_rank", "ep_rank", "host", "pid", "process_name", "vendor", "gpu_name", "base_ns", "ingested_at",
+             "stepledger_version")  # fmt: skip
+    con.execute("CREATE TEMP TABLE known AS " + contracts("raw")["trace"].empty_query())
+    con.executemany(f"INSERT INTO known ({', '.join(known)}) VALUES ({', '.join('?' * len(known))})", values)
+    activity = job.out / "gpu_activity.parquet"
+    kept = " UNION ALL ".join(
+        f"SELECT trace_id FROM read_parquet('{_q(str(job.out / f'{table}.parquet'))}')"
+        for table in ("gpu_activity", "launch", "cpu_op", "annotation")
+    )
+    _write(
+        con, job, "trace",
+        f"""
+        WITH read AS (SELECT trace_id, count(*) AS events_read, count(*) FILTER (WHERE kind IN ({_GPU})) AS gpu_events_read,
+                             coalesce(sum(dur_us * 1000), 0) AS gpu_ns_read FROM event GROUP BY trace_id),
+        kept AS (SELECT trace_id, count(*) AS events_kept FROM ({kept}) GROUP BY trace_id),
+        span AS (SELECT trace_id, min(start_ns) AS first_ns, max(start_ns + dur_ns) AS last_ns
+                 FROM read_parquet('{_q(str(activity))}') GROUP BY trace_id)
+        SELECT known.* EXCLUDE (source, first_ns, last_ns, events_read, events_kept, gpu_events_read, gpu_ns_read, is_truncated),
+            'kineto' AS source, span.first_ns, span.last_ns, read.* EXCLUDE (trace_id), kept.events_kept, false AS is_truncated
+        FROM known JOIN read USING (trace_id) JOIN kept USING (trace_id) JOIN span USING (trace_id)
+        """,
+    )
+    missing = scalar(con, f"SELECT count(*) FROM read_parquet('{_q(str(job.out / 'trace.parquet'))}')")
+    if missing != len(traces):
+        raise TraceError(
+            job.file_name, where="traceEvents", found="GPU activities of which none can be booked (no usable times)",
+            wanted="kernels with time stamps and durations", advice="The profiler lost them: record again.",
+        )
+
+
+def _vendor(header: Header, gpu_name: str | None) -> str | None:
+    keys = " ".join(header.values)
+    if "hip_" in keys or "roctracer" in keys or re.search(r"AMD|Instinct|Radeon", gpu_name or ""):
+        return "amd"
+    if "cuda_" in keys or "cupti" in keys or re.search(r"NVIDIA|Tesla|Quadro|GeForce|[AHB][12]00", gpu_name or ""):
+        return "nvidia"
+    return None
+
+
+def _no_gpu_work(con: duckdb.DuckDBPyConnection, file: str, kinds: dict[str, int]) -> TraceError:
+    launches = scalar(con, "SELECT count(*) FROM staged WHERE kind = 'launch' AND regexp_matches(name, 'Launch|Memcpy|Memset')")
+    found = f"no kernel, memcpy or memset among {sum(kinds.values())} events"
+    wanted = "GPU activities"
+    if launches:
+        return TraceError(
+            file, where="traceEvents", found=f"{found}, though {launches} CUDA/HIP calls launched GPU work", wanted=wanted,
+            advice="The profiler recorded the CPU side only: CUPTI did not start. Check that the libcupti of this CUDA version "
+            "can be loaded, that no other profiler (nsys, DCGM) holds the GPU, and that profiling is allowed for this user "
+            "(NVreg_RestrictProfilingToAdminUsers=0); then record again.",
+        )
+    classes = [row[0] for row in rows_of(con, "SELECT DISTINCT event_class FROM staged WHERE kind = 'other_event' LIMIT 6")]
+    if {"async_npu", "HostToDevice"} & set(classes):
+        found = "a trace_view.json of an Ascend NPU"
+    elif classes and kinds.get("other_event", 0) * 2 > sum(kinds.values()):
+        found = f"events of unknown categories {sorted(classes)}"
+    return TraceError(
+        file, where="traceEvents", found=found, wanted=wanted,
+        advice="Record with ProfilerActivity.CUDA switched on, in the worker process that owns the GPU.",
+    )
+
+
+def _write(con: duckdb.DuckDBPyConnection, job: ReadJob, table: str, query: str) -> None:
+    """One raw table to Parquet, cast to its contract."""
+    target = _q(str(job.out / f"{table}.parquet"))
+    select = contracts("raw")[table].select_list()
+    order = " ORDER BY trace_id, activity_id" if table == "gpu_activity" else ""
+    con.execute(f"COPY (SELECT {select} FROM ({query}){order}) TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
+
+
+def _values(rows: list[tuple[Any, ...]], width: int) -> str:
+    """A VALUES query of literal rows for the issue table."""
+    if not rows:
+        return contracts("raw")["issue"].empty_query()
+    names_ = [c.name for c in contracts("raw")["issue"].columns][:width]
+    body = ", ".join("(" + ", ".join(literal(v) for v in row) + ")" for row in rows)
+    return f"SELECT * FROM (VALUES {body}) AS issue ({', '.join(chr(34) + n + chr(34) for n in names_)})"
+
+
+def _q(text: str | None) -> str:
+    return (text or "").replace("'", "''")

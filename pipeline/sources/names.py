@@ -1,0 +1,59 @@
+"""What file and process names tell: rank, parallel coordinates, host, and the run that ranks share.
+
+Patterns of the writers in use: vLLM (`dp0_pp0_tp1_dcp0_ep1_rank1`, `<id>-rank-1`), SGLang (`-TP-1-DP-0`), torch's
+handler (`<host>_<pid>.<ns>.pt.trace.json`), HTA (`rank-1`), gpt-fast (`_rank_1`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_SUFFIX = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz|\.zst)?$|\.(sqlite|nsys-rep|gz|zst|json)$", re.IGNORECASE)
+_TIME = re.compile(r"[._-](\d{10,20}(\.\d+)?)(?=$|[._-])")
+_RANK = re.compile(r"(?:^|[._-])rank[-_]?(\d+)(?=$|[._-])", re.IGNORECASE)
+_COORDINATE = re.compile(r"(?:^|[._-])(dp|tp|pp|dcp|ep|cp|sp)[-_]?(\d+)(?=$|[._-])", re.IGNORECASE)
+_STAGE = re.compile(r"[._-](EXTEND|DECODE|prefill|decode)$")
+_HANDLER = re.compile(r"^(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*)_(?P<pid>\d+)$")
+_PROCESS_COORDINATE = re.compile(r"(?:_|\b)(DP|TP|PP|EP)(\d+)")
+
+
+@dataclass(frozen=True)
+class NameFields:
+    """What one name tells; None where it is silent. `run` is the name without rank and time fields, possibly ""."""
+
+    run: str
+    rank: int | None = None
+    dp: int | None = None
+    tp: int | None = None
+    pp: int | None = None
+    ep: int | None = None
+    host: str | None = None
+
+
+def from_file_name(file_name: str) -> NameFields:
+    """The fields of a trace file's name."""
+    stem = file_name
+    while (shorter := _SUFFIX.sub("", stem)) != stem:
+        stem = shorter
+    stage = _STAGE.search(stem)
+    stem = _STAGE.sub("", _TIME.sub("", f"_{stem}")[1:])
+    handler = _HANDLER.match(stem)
+    if handler:
+        return NameFields(run="", host=handler["host"])
+    rank = _RANK.search(stem)
+    coordinates = {key.lower(): int(n) for key, n in _COORDINATE.findall(stem)}
+    while (bare := _COORDINATE.sub("", _RANK.sub("", stem))) != stem:
+        stem = bare
+    run = stem.strip("._-")
+    if stage:
+        run = f"{run}-{stage.group(1).lower()}".strip("-")
+    return NameFields(
+        run=run, rank=int(rank.group(1)) if rank else None, dp=coordinates.get("dp"), tp=coordinates.get("tp"),
+        pp=coordinates.get("pp"), ep=coordinates.get("ep"),
+    )
+
+
+def coordinates(text: str) -> dict[str, int]:
+    """Parallel coordinates in a process name or merged prefix: `VLLM::Worker_TP0_EP0`, `TP00-DP01-PP00-EP00`."""
+    return {key.lower(): int(n) for key, n in _PROCESS_COORDINATE.findall(text)}

@@ -1,0 +1,24 @@
+-- The rule of each activity: by name and operator, then by its neighbours on the stream where a rule asks for them
+-- (the sum over experts is a plain reduce_kernel; only its place behind an expert GEMM tells).
+-- grain: trace_id, activity_id
+WITH named AS (
+    SELECT activity.*, name_rule.rule_id AS name_rule_id, rule.category AS name_category
+    FROM int_activity_launch AS activity
+    INNER JOIN int_name_rule AS name_rule
+        ON activity.kind = name_rule.kind AND activity.name = name_rule.name AND activity.op IS NOT DISTINCT FROM name_rule.op
+    LEFT JOIN kernel_rule AS rule ON name_rule.rule_id = rule.rule_id
+),
+
+placed AS (
+    SELECT
+        *,
+        lag(name_category) OVER on_stream AS category_before,
+        lead(name_category) OVER on_stream AS category_after
+    FROM named
+    WINDOW on_stream AS (PARTITION BY trace_id, device, stream ORDER BY start_ns, activity_id)
+)
+
+SELECT
+    * EXCLUDE (name_rule_id, name_category, category_before, category_after),
+    coalesce(neighbour_rule(name, category_before, category_after), name_rule_id, 'unclassified') AS rule_id
+FROM placed

@@ -1,0 +1,38 @@
+-- The step of each activity: by its launch; without a launch record, by GPU time, but only well inside one step's own work
+-- on that device. Otherwise none, with the reason: nothing is invented.
+-- grain: trace_id, activity_id
+WITH launched AS (
+    SELECT activity.*, launch_step.step, launch_step.placed_by, launch_step.no_step_reason
+    FROM int_activity_launch AS activity
+    LEFT JOIN int_launch_step AS launch_step USING (trace_id, correlation)
+),
+
+own_window AS (
+    SELECT trace_id, device, step, min(start_ns) AS first_ns, max(end_ns) AS last_ns
+    FROM launched
+    WHERE step IS NOT NULL
+    GROUP BY trace_id, device, step
+),
+
+unlinked AS (SELECT trace_id, device, activity_id, start_ns, end_ns FROM launched WHERE launch_ns IS NULL),
+
+by_time AS (
+    SELECT unlinked.trace_id, unlinked.activity_id, own_window.step
+    FROM unlinked
+    ASOF JOIN own_window
+        ON unlinked.trace_id = own_window.trace_id AND unlinked.device = own_window.device AND unlinked.start_ns >= own_window.first_ns
+    WHERE unlinked.end_ns <= own_window.last_ns
+)
+
+SELECT
+    launched.trace_id,
+    launched.activity_id,
+    coalesce(launched.step, by_time.step) AS step,
+    CASE WHEN launched.step IS NOT NULL THEN launched.placed_by WHEN by_time.step IS NOT NULL THEN 'gpu_time' END AS placed_by,
+    CASE
+        WHEN coalesce(launched.step, by_time.step) IS NOT NULL THEN NULL
+        WHEN launched.launch_ns IS NULL THEN 'no_launch_record'
+        ELSE coalesce(launched.no_step_reason, 'no_marker')
+    END AS no_step_reason
+FROM launched
+LEFT JOIN by_time USING (trace_id, activity_id)

@@ -1,0 +1,34 @@
+-- The innermost CPU operator that was open on the launching thread when a call was made.
+-- Operators nest per thread, so the operator sought is the last one opened at the depth that the thread has at that time.
+-- (External ids are not used: torch 1.13 to 2.5 wrote other numbers there; kineto 63675439, 955af497.)
+-- grain: trace_id, correlation
+WITH operator AS (
+    SELECT trace_id, pid, tid, name, start_ns, start_ns + dur_ns AS end_ns, dur_ns
+    FROM raw.cpu_op
+    WHERE dur_ns > 0
+),
+
+mark AS (
+    SELECT trace_id, pid, tid, start_ns AS at_ns, 1 AS sort_order, 1 AS change, -dur_ns AS tie, name, NULL AS correlation FROM operator
+    UNION ALL
+    SELECT trace_id, pid, tid, end_ns, 0, -1, 0, NULL, NULL FROM operator
+    UNION ALL
+    SELECT trace_id, pid, tid, start_ns, 2, 0, correlation, NULL, correlation FROM stg_launch
+),
+
+deep AS (
+    SELECT
+        *,
+        sum(change) OVER (PARTITION BY trace_id, pid, tid ORDER BY at_ns, sort_order, tie ROWS UNBOUNDED PRECEDING) AS depth
+    FROM mark
+),
+
+opened AS (SELECT trace_id, pid, tid, depth, at_ns, name FROM deep WHERE sort_order = 1),
+
+asked AS (SELECT trace_id, pid, tid, depth, at_ns, correlation FROM deep WHERE sort_order = 2)
+
+SELECT asked.trace_id, asked.correlation, opened.name AS op
+FROM asked
+ASOF JOIN opened
+    ON asked.trace_id = opened.trace_id AND asked.pid = opened.pid AND asked.tid = opened.tid
+    AND asked.depth = opened.depth AND asked.at_ns >= opened.at_ns

@@ -1,0 +1,10 @@
+-- The first rule that claims each distinct (kind, name, operator). Rules run once per distinct name, not per activity.
+-- grain: kind, name, op
+WITH distinct_name AS (
+    SELECT DISTINCT kind, name, op FROM int_activity_launch
+)
+
+SELECT
+    distinct_name.*,
+    CASE WHEN kind = 'graph' THEN 'opaque_graph' ELSE first_rule(name, op) END AS rule_id
+FROM distinct_name

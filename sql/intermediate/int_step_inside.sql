@@ -1,0 +1,52 @@
+-- Exposed time that a step's own activities spend inside its own wall (first kernel to the next step's first kernel).
+-- Only activities that reach beyond the wall need the covered time looked up; the others are inside or outside as a whole.
+-- grain: trace_id, device, step
+WITH activity AS (
+    SELECT exposed.*, placed.step, step.start_ns AS wall_start_ns, step.next_ns AS wall_end_ns
+    FROM int_exposed AS exposed
+    INNER JOIN int_activity_step AS placed USING (trace_id, activity_id)
+    INNER JOIN int_step_window AS step
+        ON exposed.trace_id = step.trace_id AND exposed.device = step.device AND placed.step = step.step
+    WHERE exposed.exposed_ns > 0 AND step.next_ns IS NOT NULL
+),
+
+whole AS (
+    SELECT trace_id, device, step, exposed_ns AS inside_ns
+    FROM activity
+    WHERE own_ns >= wall_start_ns AND end_ns <= wall_end_ns
+),
+
+part AS (
+    SELECT *, greatest(own_ns, wall_start_ns) AS from_ns, least(end_ns, wall_end_ns) AS to_ns
+    FROM activity
+    WHERE (own_ns < wall_start_ns OR end_ns > wall_end_ns) AND own_ns < wall_end_ns AND end_ns > wall_start_ns
+),
+
+from_cover AS (
+    SELECT part.trace_id, part.activity_id, island.covered_ns + least(part.from_ns, island.end_ns) - island.start_ns AS covered_ns
+    FROM part
+    ASOF JOIN int_island AS island
+        ON part.trace_id = island.trace_id AND part.device = island.device AND part.owner - 1 = island.level AND part.from_ns >= island.start_ns
+),
+
+to_cover AS (
+    SELECT part.trace_id, part.activity_id, island.covered_ns + least(part.to_ns, island.end_ns) - island.start_ns AS covered_ns
+    FROM part
+    ASOF JOIN int_island AS island
+        ON part.trace_id = island.trace_id AND part.device = island.device AND part.owner - 1 = island.level AND part.to_ns >= island.start_ns
+),
+
+partial AS (
+    SELECT
+        part.trace_id,
+        part.device,
+        part.step,
+        part.to_ns - part.from_ns - (coalesce(to_cover.covered_ns, 0) - coalesce(from_cover.covered_ns, 0)) AS inside_ns
+    FROM part
+    LEFT JOIN from_cover USING (trace_id, activity_id)
+    LEFT JOIN to_cover USING (trace_id, activity_id)
+)
+
+SELECT trace_id, device, step, sum(inside_ns)::BIGINT AS inside_ns
+FROM (SELECT * FROM whole UNION ALL SELECT * FROM partial)
+GROUP BY trace_id, device, step

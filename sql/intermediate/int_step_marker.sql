@@ -1,0 +1,55 @@
+-- Annotations that mark a forward pass, with what their text tells; one level per trace, nested repeats left out.
+-- grain: trace_id, step
+WITH parsed AS (
+    SELECT DISTINCT name, parse_step_marker(name) AS marker
+    FROM stg_annotation
+),
+
+marked AS (
+    SELECT annotation.*, parsed.marker
+    FROM stg_annotation AS annotation
+    INNER JOIN parsed USING (name)
+    WHERE parsed.marker IS NOT NULL
+),
+
+one_level AS (
+    SELECT * FROM marked
+    QUALIFY marker.level = min(marker.level) OVER (PARTITION BY trace_id)
+),
+
+outermost AS (
+    SELECT * FROM one_level
+    QUALIFY coalesce(
+        start_ns >= max(end_ns) OVER (
+            PARTITION BY trace_id, pid, tid ORDER BY start_ns, end_ns DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ),
+        true
+    )
+)
+
+SELECT
+    trace_id,
+    row_number() OVER (PARTITION BY trace_id ORDER BY start_ns, pid, tid) - 1 AS step,
+    name AS label,
+    pid,
+    tid,
+    start_ns,
+    end_ns,
+    marker.marker_id,
+    marker.engine,
+    marker.confidence,
+    marker.context_requests,
+    marker.scheduled_context_tokens,
+    marker.generation_requests,
+    marker.generation_tokens,
+    marker.graph_tokens,
+    marker.kv_tokens,
+    CASE
+        WHEN marker.phase_rule = 'unknown' THEN 'unknown'
+        WHEN marker.context_requests > 0 AND marker.generation_requests > 0 THEN 'mixed'
+        WHEN marker.context_requests > 0 THEN 'prefill'
+        WHEN marker.generation_requests > 0 AND marker.generation_tokens > marker.generation_requests THEN 'verify'
+        WHEN marker.generation_requests > 0 THEN 'decode'
+        ELSE 'unknown'
+    END AS phase
+FROM outermost

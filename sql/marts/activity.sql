@@ -1,0 +1,39 @@
+-- Every GPU activity with its step, category, the rule that claimed it, and its exposed time.
+-- grain: trace_id, activity_id
+WITH step AS (
+    SELECT trace_id, device, step, phase FROM steps
+)
+
+SELECT
+    trace.run_id,
+    trace.source,
+    rule.trace_id,
+    trace.rank,
+    rule.device,
+    rule.activity_id,
+    rule.kind,
+    placed.step,
+    coalesce(step.phase, 'unknown') AS phase,
+    NULL AS layer,
+    kernel_rule.category,
+    kernel_rule.subcategory,
+    NULL AS role,
+    category.rollup,
+    kernel_rule.is_fused,
+    rule.rule_id,
+    rule.op,
+    rule.name,
+    rule.stream,
+    rule.correlation,
+    placed.placed_by,
+    placed.no_step_reason,
+    rule.start_ns,
+    rule.dur_ns,
+    exposed.exposed_ns
+FROM int_activity_rule AS rule
+INNER JOIN stg_trace AS trace USING (trace_id)
+INNER JOIN kernel_rule USING (rule_id)
+INNER JOIN category_info AS category ON kernel_rule.category = category.category
+INNER JOIN int_activity_step AS placed ON rule.trace_id = placed.trace_id AND rule.activity_id = placed.activity_id
+INNER JOIN int_exposed AS exposed ON rule.trace_id = exposed.trace_id AND rule.activity_id = exposed.activity_id
+LEFT JOIN step ON rule.trace_id = step.trace_id AND rule.device = step.device AND placed.step = step.step

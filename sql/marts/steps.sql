@@ -1,0 +1,92 @@
+-- One forward pass on one device of one trace: what was scheduled, and where its time went. Exactly, for every row with a
+-- wall: wall = exposed - exposed_outside + borrowed + idle_inside + gap_after.
+-- grain: trace_id, device, step
+WITH device_of AS (
+    SELECT trace_id, min(device) AS device FROM stg_activity GROUP BY trace_id
+),
+
+exposed AS (
+    SELECT placed.trace_id, exposed.device, placed.step, sum(exposed.exposed_ns)::BIGINT AS exposed_ns
+    FROM int_exposed AS exposed
+    INNER JOIN int_activity_step AS placed USING (trace_id, activity_id)
+    WHERE placed.step IS NOT NULL
+    GROUP BY ALL
+),
+
+sequence AS (
+    SELECT trace_id, string_agg(label, chr(10) ORDER BY step) AS labels FROM int_step_marker GROUP BY trace_id
+),
+
+alike AS (
+    SELECT trace.source, count(DISTINCT sequence.labels) = 1 AS is_alike
+    FROM sequence
+    INNER JOIN stg_trace AS trace USING (trace_id)
+    GROUP BY trace.source
+),
+
+step AS (
+    SELECT marker.*, coalesce(time_line.device, device_of.device) AS device, time_line.* EXCLUDE (trace_id, device, step, start_ns, end_ns),
+        time_line.start_ns AS gpu_start_ns, time_line.end_ns AS gpu_end_ns
+    FROM int_step_marker AS marker
+    INNER JOIN device_of USING (trace_id)
+    LEFT JOIN int_step_window AS time_line ON marker.trace_id = time_line.trace_id AND marker.step = time_line.step
+),
+
+timed AS (
+    SELECT
+        step.*,
+        step.next_ns - step.gpu_start_ns AS wall_ns,
+        cover.next_covered_ns - cover.start_covered_ns AS covered_ns,
+        coalesce(inside.inside_ns, 0) AS inside_ns,
+        exposed.exposed_ns,
+        (step.gpu_end_ns - step.gpu_start_ns) - (cover.end_covered_ns - cover.start_covered_ns) AS span_idle_ns,
+        CASE
+            WHEN step.gpu_end_ns < step.next_ns
+                THEN (step.next_ns - step.gpu_end_ns) - (cover.next_covered_ns - cover.end_covered_ns)
+            WHEN step.next_ns IS NOT NULL THEN 0
+        END AS gap_after_ns
+    FROM step
+    LEFT JOIN int_step_cover AS cover ON step.trace_id = cover.trace_id AND step.device = cover.device AND step.step = cover.step
+    LEFT JOIN int_step_inside AS inside ON step.trace_id = inside.trace_id AND step.device = inside.device AND step.step = inside.step
+    LEFT JOIN exposed ON step.trace_id = exposed.trace_id AND step.device = exposed.device AND step.step = exposed.step
+)
+
+SELECT
+    trace.run_id,
+    trace.source,
+    timed.trace_id,
+    trace.rank,
+    timed.device,
+    timed.step,
+    CASE WHEN alike.is_alike THEN timed.step END AS match_id,
+    CASE WHEN timed.activities IS NULL THEN 'empty' ELSE timed.phase END AS phase,
+    CASE WHEN trace.source = 'nsys' THEN 'nvtx' ELSE 'annotation' END AS method,
+    timed.confidence,
+    timed.label,
+    timed.context_requests,
+    timed.scheduled_context_tokens,
+    timed.generation_requests,
+    timed.generation_tokens,
+    timed.graph_tokens,
+    timed.kv_tokens,
+    coalesce(timed.graph_launches, 0) AS graph_launches,
+    coalesce(timed.activities, 0) AS activities,
+    coalesce(timed.kernels, 0) AS kernels,
+    timed.gpu_start_ns AS start_ns,
+    timed.gpu_end_ns AS end_ns,
+    timed.gpu_end_ns - timed.gpu_start_ns AS span_ns,
+    timed.wall_ns,
+    coalesce(timed.busy_ns, 0) AS busy_ns,
+    coalesce(timed.exposed_ns, 0) AS exposed_ns,
+    CASE WHEN timed.wall_ns IS NOT NULL THEN timed.exposed_ns - timed.inside_ns END AS exposed_outside_ns,
+    timed.covered_ns - timed.inside_ns AS borrowed_ns,
+    CASE WHEN timed.wall_ns IS NOT NULL THEN timed.wall_ns - timed.covered_ns - timed.gap_after_ns ELSE timed.span_idle_ns END AS idle_inside_ns,
+    timed.gap_after_ns,
+    CASE WHEN timed.gap_after_ns > 0 THEN coalesce(cause.gap_cause, 'unknown') END AS gap_cause,
+    timed.launch_lag_p50_ns,
+    timed.activities IS NOT NULL AS is_complete,
+    CASE WHEN timed.activities IS NULL THEN 'no_gpu_work' END AS incomplete_reason
+FROM timed
+INNER JOIN stg_trace AS trace USING (trace_id)
+INNER JOIN alike USING (source)
+LEFT JOIN int_gap_cause AS cause ON timed.trace_id = cause.trace_id AND timed.device = cause.device AND timed.next_ns = cause.start_ns
