@@ -41,6 +41,10 @@ class TraceError(StepledgerError):
         super().__init__(f"{text} {advice}".strip())
 
 
+class UnfinishedFile(TraceError):
+    """A compressed file without its end: somebody may still be writing it."""
+
+
 class SideFile(StepledgerError):
     """A file that belongs to a capture but is no GPU trace: it is archived with a note."""
 

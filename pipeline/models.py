@@ -69,13 +69,15 @@ def _macros() -> str:
     return (resource("sql") / "macros.sql").read_text(encoding="utf-8")
 
 
-def build_marts(raw_run: Path, run_id: str, out: Path, rules: RuleSet, build_id: str, *, spill: Path, threads: int, memory_limit: str) -> None:
+def build_marts(
+    raw_run: Path, run_id: str, out: Path, rules: RuleSet, build_id: str, inputs_sha: str, *, spill: Path, threads: int, memory_limit: str
+) -> None:
     """Write every mart of the run whose raw Parquet is under `raw_run` into `out`.
 
     Raises ModelError if a model fails or its result is not what its contract says.
     """
     with duck.working(spill, threads=threads, memory_limit=memory_limit) as con:
-        prepare(con, raw_run, run_id, rules, build_id)
+        prepare(con, raw_run, run_id, rules, build_id, inputs_sha)
         run_models(con)
         for table, contract in contracts("marts").items():
             key = ", ".join(f'"{k}"' for k in contract.grain)
@@ -83,10 +85,10 @@ def build_marts(raw_run: Path, run_id: str, out: Path, rules: RuleSet, build_id:
                 f"COPY (SELECT {contract.select_list()} FROM {table} ORDER BY {key}) TO {literal(out / f'{table}.parquet')} "
                 "(FORMAT parquet, COMPRESSION zstd)"
             )
-            contract.check(con, f"read_parquet({literal(out / f'{table}.parquet')})")
+            contract.check(con, f"read_parquet({literal(out / f'{table}.parquet')}, hive_partitioning = false)")
 
 
-def prepare(con: duckdb.DuckDBPyConnection, raw_run: Path, run_id: str, rules: RuleSet, build_id: str) -> None:
+def prepare(con: duckdb.DuckDBPyConnection, raw_run: Path, run_id: str, rules: RuleSet, build_id: str, inputs_sha: str) -> None:
     """Give the connection what models read: raw views of one run, rules, macros and facts of the build."""
     con.execute("CREATE SCHEMA raw")
     for table in contracts("raw"):
@@ -99,7 +101,7 @@ def prepare(con: duckdb.DuckDBPyConnection, raw_run: Path, run_id: str, rules: R
     rules.install(con)
     con.execute(
         f"CREATE TABLE build_info AS SELECT {literal(build_id)} AS build_id, {literal(rules.sha)} AS rules_sha, "
-        f"{literal(models_sha())} AS models_sha, {CONTRACT_VERSION} AS contract_version"
+        f"{literal(models_sha())} AS models_sha, {literal(inputs_sha)} AS inputs_sha, {CONTRACT_VERSION} AS contract_version"
     )
 
 

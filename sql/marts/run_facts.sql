@@ -40,6 +40,7 @@ SELECT
     build_info.build_id,
     build_info.rules_sha,
     build_info.models_sha,
+    build_info.inputs_sha,
     build_info.contract_version
 FROM run
 INNER JOIN rank_seen USING (source)

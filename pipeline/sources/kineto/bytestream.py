@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.errors import TraceError
+from pipeline.errors import TraceError, UnfinishedFile
 
 BLOCK_BYTES = 1 << 20
 _GZIP = b"\x1f\x8b"
@@ -29,19 +29,6 @@ def blocks(path: Path, on_read: Callable[[int], None]) -> Iterator[bytes]:
     if magic == _ZSTD:
         return _ahead(_unzstd(path, on_read))
     return _plain(path, on_read)
-
-
-def is_gzip_finished(path: Path) -> bool:
-    """Does a gzip file have its last member's end? (True for a file that is not gzip.)"""
-    with path.open("rb") as file:
-        if file.read(2) != _GZIP:
-            return True
-    try:
-        for _ in _gunzip(path, lambda _n: None):
-            pass
-    except TraceError:
-        return False
-    return True
 
 
 def _plain(path: Path, on_read: Callable[[int], None]) -> Iterator[bytes]:
@@ -84,7 +71,7 @@ def _gunzip(path: Path, on_read: Callable[[int], None]) -> Iterator[bytes]:
             if out:
                 yield out
         if not member.eof:
-            raise TraceError(
+            raise UnfinishedFile(
                 path.name, where=f"compressed byte {taken}", found="the end of the file in the middle of gzip data",
                 wanted="a whole gzip file", advice="The profiler had not finished writing, or the copy was cut off: copy it again.",
             )

@@ -1,0 +1,39 @@
+# Every target sets itself up: only python3 (3.11 or newer, with venv) and make are needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check lint bench lock clean
+
+demo: $(READY)
+	$(BIN)/stepledger --home "$${STEPLEDGER_HOME:-warehouse}" demo
+
+test: $(READY)
+	$(BIN)/pytest -n auto
+
+check: $(READY) lint
+	$(BIN)/pytest -n auto
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/sqlfluff lint sql
+
+bench: $(READY)
+	$(BIN)/python -m tests.benchmarks.ingest
+
+lock: $(READY)
+	$(BIN)/pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-header --no-annotate --group dev --output-file requirements.lock --upgrade pyproject.toml
+
+$(READY): requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "stepledger needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist

@@ -1,0 +1,257 @@
+"""The commands: arguments to one call to one print. stdout is data; progress and messages go to stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline import __version__
+from pipeline.errors import ExitCode, StepledgerError, UsageError, exit_code_for
+from pipeline.home import Home
+
+app = typer.Typer(
+    name="stepledger", add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
+    help="Books every nanosecond of GPU work in an LLM-inference trace to a rank, a step and a category.",
+)
+
+
+class TableFormat(StrEnum):
+    """How a result is printed."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+
+
+class FileFormat(StrEnum):
+    """How a mart is exported."""
+
+    csv = "csv"
+    parquet = "parquet"
+
+
+RunOption = Annotated[str | None, typer.Option("--run", help="The run: its name or id.")]
+FormatOption = Annotated[TableFormat, typer.Option("--format", help="How to print.")]
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"stepledger {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    context: typer.Context,
+    home: Annotated[Path, typer.Option("--home", envvar="STEPLEDGER_HOME", help="Where inbox, lake and exports are.")] = Path("warehouse"),
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    context.obj = Home(home)
+
+
+@app.command()
+def run(context: typer.Context) -> None:
+    """Drain the inbox: ingest, build, export; print the tables."""
+    from pipeline.ingest import drain
+    from pipeline.progress import Progress
+
+    outcome = drain(context.obj, Progress())
+    _export_and_show(context.obj, outcome.built)
+    _leave(outcome.codes)
+
+
+@app.command()
+def ingest(
+    context: typer.Context,
+    paths: Annotated[list[Path], typer.Argument(help="Trace files, or folders (a folder is a run).")],
+    run: RunOption = None,
+) -> None:
+    """Ingest files or folders outside the inbox; they are left where they are."""
+    from pipeline.inbox import named
+    from pipeline.ingest import ingest as ingest_items
+    from pipeline.progress import Progress
+
+    missing = [str(p) for p in paths if not p.exists()]
+    if missing:
+        raise UsageError(f"no such file or folder: {', '.join(missing)}")
+    items = named(paths, run)
+    if not items:
+        raise UsageError(f"no file in {', '.join(map(str, paths))}")
+    outcome = ingest_items(context.obj, items, Progress())
+    for run_id in outcome.runs:
+        typer.echo(run_id)
+    _leave(outcome.codes)
+
+
+@app.command()
+def build(context: typer.Context, run: RunOption = None) -> None:
+    """(Re)build the marts, e.g. after editing kernel_rules.toml."""
+    from pipeline.ingest import build as build_runs
+    from pipeline.progress import Progress
+
+    home: Home = context.obj
+    runs = home.run_ids()
+    if run is not None:
+        runs = [r for r in runs if run in (r, home.run_id_for(run))]
+        if not runs:
+            raise UsageError(f"no run {run!r}; known runs: {', '.join(home.run_ids()) or 'none yet'}")
+    outcome = build_runs(home, runs, Progress())
+    for run_id in outcome.built:
+        typer.echo(run_id)
+    _leave(outcome.codes)
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(help="The run: its name or id.")],
+    phase: Annotated[str | None, typer.Option(help="prefill, decode, mixed, verify or unknown.")] = None,
+    form: FormatOption = TableFormat.table,
+) -> None:
+    """Print the breakdown table of a run."""
+    from pipeline.output import write_rows
+    from pipeline.show import print_screen, screens
+    from pipeline.warehouse import find_run, reading, stable
+
+    def read():  # type: ignore[no-untyped-def]
+        with reading(context.obj) as con:
+            return screens(con, find_run(con, run), phase)
+
+    found = stable(context.obj, read)
+    if form is TableFormat.table:
+        for screen in found:
+            print_screen(screen)
+        return
+    rows = [row for screen in found for row in screen.rollups]
+    columns = list(rows[0]) if rows else []
+    write_rows(columns, [list(row.values()) for row in rows], form.value)
+
+
+@app.command()
+def query(
+    context: typer.Context,
+    sql: Annotated[str, typer.Argument(help="One SELECT (or DESCRIBE, SHOW, SUMMARIZE, FROM, VALUES); - reads it from stdin.")],
+    form: FormatOption = TableFormat.table,
+) -> None:
+    """Ask the warehouse in SQL; reading only."""
+    from pipeline.output import write_rows
+    from pipeline.query import run_query
+
+    columns, rows = run_query(context.obj, sys.stdin.read() if sql == "-" else sql)
+    write_rows(columns, rows, form.value)
+
+
+@app.command()
+def export(
+    context: typer.Context,
+    mart: Annotated[str, typer.Argument(help="Which mart.")] = "step_breakdown",
+    run: RunOption = None,
+    form: Annotated[FileFormat, typer.Option("--format", help="csv or parquet.")] = FileFormat.csv,
+    output: Annotated[str | None, typer.Option("--output", help="A file, or - for stdout.")] = None,
+    wide: Annotated[bool, typer.Option("--wide", help="One row a step, one column a rollup.")] = False,
+) -> None:
+    """Write a mart as CSV or Parquet, with a manifest of what it was made from."""
+    from pipeline.export import export_run, export_to_stdout
+
+    home: Home = context.obj
+    runs = [run] if run is not None else home.run_ids()
+    if not runs:
+        raise UsageError("no runs yet: drop traces into the inbox and say `stepledger run`")
+    if output is not None and len(runs) > 1:
+        raise UsageError(f"--output takes one run; name it with --run: {', '.join(runs)}")
+    for one in runs:
+        if output == "-":
+            export_to_stdout(home, one, mart, form.value, wide=wide)
+        else:
+            done = export_run(home, one, mart, form.value, Path(output) if output else None, wide=wide)
+            typer.echo(str(done.path))
+
+
+@app.command()
+def runs(context: typer.Context, form: FormatOption = TableFormat.table) -> None:
+    """List the runs."""
+    from pipeline.output import write_rows
+    from pipeline.query import run_query
+
+    columns, rows = run_query(
+        context.obj,
+        "SELECT run_id, source, verdict, traces, ranks, ranks_expected, decode_steps, prefill_steps, gpu_name, engine FROM runs ORDER BY run_id, source",
+    )
+    write_rows(columns, rows, form.value)
+
+
+@app.command()
+def rules(
+    context: typer.Context,
+    explain: Annotated[str | None, typer.Option("--explain", help="A kernel name: which rule claims it, and why.")] = None,
+    op: Annotated[str | None, typer.Option("--op", help="With --explain: the launching operator.")] = None,
+    form: FormatOption = TableFormat.table,
+) -> None:
+    """Show the kernel rules in force, the user's own first."""
+    from pipeline.explain import explain_name, rule_rows
+    from pipeline.output import write_rows
+
+    columns, rows = rule_rows(context.obj) if explain is None else explain_name(context.obj, explain, op)
+    write_rows(columns, rows, form.value)
+
+
+@app.command()
+def demo(context: typer.Context) -> None:
+    """Run everything on the traces that ship with stepledger."""
+    from pipeline.demo import DEMO_RUN, demo_items
+    from pipeline.ingest import ingest as ingest_items
+    from pipeline.progress import Progress
+
+    home: Home = context.obj
+    outcome = ingest_items(home, demo_items(), Progress())
+    _export_and_show(home, [DEMO_RUN])
+    typer.echo(
+        f"\ndatabase: {home.database}\n"
+        "next:\n"
+        f"  stepledger --home {home.root} query \"SELECT step, category, calls, busy_ns FROM step_breakdown WHERE rank = 0 AND step = 0\"\n"
+        f"  stepledger --home {home.root} show {DEMO_RUN}\n"
+        f"  cp your-traces/*.json.gz {home.inbox}/ && stepledger --home {home.root} run"
+    )
+    _leave(outcome.codes)
+
+
+def _export_and_show(home: Home, built: list[str]) -> None:
+    from pipeline.export import DEFAULT_MART, export_run
+    from pipeline.show import print_screen, screens
+    from pipeline.warehouse import reading, stable
+
+    for run_id in built:
+
+        def read(run_id: str = run_id):  # type: ignore[no-untyped-def]
+            with reading(home) as con:
+                return screens(con, run_id, None)
+
+        for screen in stable(home, read):
+            print_screen(screen)
+        done = export_run(home, run_id, DEFAULT_MART, "csv", None, wide=False)
+        typer.echo(f"\nper step, rank and category: {done.path}")
+
+
+def _leave(codes: list[ExitCode]) -> None:
+    code = exit_code_for(codes)
+    if code is not ExitCode.OK:
+        raise typer.Exit(int(code))
+
+
+def main() -> None:
+    """Entry point: every failure that has a name becomes one line and its exit code."""
+    try:
+        app(standalone_mode=True)
+    except StepledgerError as error:
+        typer.echo(f"stepledger: error: {error}", err=True)
+        sys.exit(int(error.exit_code))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(int(ExitCode.OK))
+    except KeyboardInterrupt:
+        sys.exit(int(ExitCode.INTERRUPTED))

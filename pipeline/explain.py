@@ -1,0 +1,40 @@
+"""Which rule claims a kernel name, and the rules in force."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+
+from pipeline.home import Home
+from pipeline.rules import categories, load_rules
+
+
+def rule_rows(home: Home) -> tuple[list[str], list[list[Any]]]:
+    """The effective rules, in the order in which they are tried."""
+    columns = ["order", "rule_id", "origin", "category", "subcategory", "fused", "name", "op", "after", "before"]
+    rules = load_rules(home.user_rules).rules
+    tried = [r for r in rules if r.is_positional] + [r for r in rules if not r.is_positional]
+    return columns, [[i, r.id, r.origin, r.category, r.subcategory, r.is_fused, r.name, r.op, r.after, r.before] for i, r in enumerate(tried, 1)]
+
+
+def explain_name(home: Home, name: str, op: str | None) -> tuple[list[str], list[list[Any]]]:
+    """Every rule whose pattern matches the name, in order: the one that claims it first, then those that it beats."""
+    columns = ["verdict", "rule_id", "origin", "category", "subcategory", "rollup", "pattern", "why"]
+    rows: list[list[Any]] = []
+    claimed = False
+    with duckdb.connect() as con:
+        for rule in load_rules(home.user_rules).rules:
+            if not con.execute("SELECT regexp_matches(?, ?)", [name, rule.name]).fetchall()[0][0]:
+                continue
+            if rule.is_positional:
+                asked = " and ".join(f"{word} {value}" for word, value in (("after", rule.after), ("before", rule.before)) if value)
+                verdict = f"claims it only {asked} on its stream"
+            elif rule.op is not None and (op is None or not con.execute("SELECT regexp_matches(?, ?)", [op, rule.op]).fetchall()[0][0]):
+                verdict = f"would need an operator like {rule.op}"
+            else:
+                verdict, claimed = ("beaten by order" if claimed else "claims it"), True
+            rows.append([verdict, rule.id, rule.origin, rule.category, rule.subcategory, categories()[rule.category]["rollup"], rule.name, rule.note])
+    if not claimed:
+        rows.append(["no rule claims it", "unclassified", "built-in", "unclassified", None, "Unclassified", None, "Add a rule to kernel_rules.toml in the home."])
+    return columns, sorted(rows, key=lambda r: ("claims it", ).index(r[0]) if r[0] == "claims it" else 1)

@@ -1,0 +1,114 @@
+"""The home: the one place that knows where inbox, archive, lake, database and exports are, and who may write there."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.errors import UsageError
+
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+TEMPLATE = "_template"
+"""Partition of zero-row files, so that every view has a file to read; no run's safe name starts with `_`."""
+
+
+@dataclass(frozen=True)
+class Home:
+    """Paths under one root."""
+
+    root: Path
+
+    @property
+    def inbox(self) -> Path:
+        """Where traces are dropped."""
+        return self.root / "inbox"
+
+    @property
+    def archive(self) -> Path:
+        """Originals that were read."""
+        return self.root / "archive"
+
+    @property
+    def quarantine(self) -> Path:
+        """Originals that could not be read, each with a reason."""
+        return self.root / "quarantine"
+
+    @property
+    def raw(self) -> Path:
+        """Raw Parquet: run_id=R/file_id=F/<table>.parquet."""
+        return self.root / "lake" / "raw"
+
+    @property
+    def marts(self) -> Path:
+        """Marts: run_id=R/<table>.parquet."""
+        return self.root / "lake" / "marts"
+
+    @property
+    def staging(self) -> Path:
+        """Work in progress, on the same filesystem as the lake so that a rename commits it."""
+        return self.root / "lake" / ".staging"
+
+    @property
+    def database(self) -> Path:
+        """Views over the lake, for any DuckDB client."""
+        return self.root / "stepledger.duckdb"
+
+    @property
+    def exports(self) -> Path:
+        """CSVs and manifests."""
+        return self.root / "exports"
+
+    @property
+    def user_rules(self) -> Path:
+        """The user's own kernel rules, tried before ours."""
+        return self.root / "kernel_rules.toml"
+
+    def ensure(self) -> None:
+        """Create the folders. Raises UsageError where the home cannot be written."""
+        try:
+            for folder in (self.inbox, self.archive, self.quarantine, self.raw, self.marts, self.staging, self.exports):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{self.root}: the home cannot be written: {error.strerror}. Choose another with --home.") from error
+
+    def raw_run(self, run_id: str) -> Path:
+        """The folder of a run's raw Parquet."""
+        return self.raw / f"run_id={run_id}"
+
+    def mart_run(self, run_id: str) -> Path:
+        """The folder of a run's marts."""
+        return self.marts / f"run_id={run_id}"
+
+    def run_ids(self) -> list[str]:
+        """Runs with at least one committed trace, by name."""
+        found = (p.name.removeprefix("run_id=") for p in self.raw.glob("run_id=*") if next(p.glob("file_id=*"), None))
+        return sorted(r for r in found if r != TEMPLATE)
+
+    def run_id_for(self, name: str) -> str:
+        """The safe form of a run's name: itself if it is safe and no other run differs only in case, else with a hash."""
+        taken = {p.name.removeprefix("run_id=") for p in self.raw.glob("run_id=*")}
+        if _SAFE.fullmatch(name) and not any(t != name and t.casefold() == name.casefold() for t in taken):
+            return name
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:60] or "run"
+        return f"{stem}-{hashlib.sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
+
+    @contextmanager
+    def writing(self, say: Callable[[str], None]) -> Iterator[None]:
+        """Hold the home for writing; waits, saying so, while another process has it. The lock dies with its process."""
+        self.ensure()
+        handle = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"waiting: another stepledger is writing to {self.root}")
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)

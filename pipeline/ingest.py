@@ -1,0 +1,117 @@
+"""Ingest files and build the runs they belong to; one file's trouble is its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from pipeline import inbox
+from pipeline.errors import ExitCode, ModelError, SideFile, StepledgerError, TraceError, UnfinishedFile
+from pipeline.home import Home
+from pipeline.inbox import Waiting
+from pipeline.land import land
+from pipeline.progress import Progress
+from pipeline.rules import load_rules
+from pipeline.warehouse import build_run, stale_runs, tidy, write_database
+
+READ_MEMORY = "256MB"
+BUILD_MEMORY = "1GB"
+
+
+@dataclass
+class Outcome:
+    """What an ingest did: runs touched, runs built, and an exit code for everything that went wrong."""
+
+    runs: list[str] = field(default_factory=list)
+    built: list[str] = field(default_factory=list)
+    codes: list[ExitCode] = field(default_factory=list)
+
+
+def drain(home: Home, progress: Progress) -> Outcome:
+    """Read every finished file of the inbox, archive or quarantine it, and build what changed."""
+    with home.writing(progress.say):
+        tidy(home)
+        outcome = Outcome()
+        ready = []
+        for item in inbox.waiting(home.inbox):
+            if reason := inbox.not_settled(item.path):
+                progress.say(f"left in the inbox: {item.place}: {reason}")
+            else:
+                ready.append(item)
+        _land_all(home, ready, outcome, progress, from_inbox=True)
+        _build(home, stale_runs(home), outcome, progress)
+        write_database(home)
+        return outcome
+
+
+def ingest(home: Home, items: Iterable[Waiting], progress: Progress) -> Outcome:
+    """Read files where they are, leave them there, and build what changed."""
+    with home.writing(progress.say):
+        tidy(home)
+        outcome = Outcome()
+        _land_all(home, list(items), outcome, progress, from_inbox=False)
+        _build(home, stale_runs(home), outcome, progress)
+        write_database(home)
+        return outcome
+
+
+def build(home: Home, runs: list[str], progress: Progress) -> Outcome:
+    """Rebuild the marts of these runs from what has landed."""
+    with home.writing(progress.say):
+        tidy(home)
+        outcome = Outcome()
+        _build(home, runs, outcome, progress)
+        write_database(home)
+        return outcome
+
+
+def _land_all(home: Home, items: list[Waiting], outcome: Outcome, progress: Progress, *, from_inbox: bool) -> None:
+    total = sum(item.path.stat().st_size for item in items if item.path.is_file())
+    with progress.bytes("reading", total) as on_read:
+        for item in items:
+            try:
+                _land_one(home, item, outcome, progress, on_read, from_inbox=from_inbox)
+            except UnfinishedFile as error:
+                progress.say(f"left in the inbox: {error}" if from_inbox else f"not read: {error}")
+                if not from_inbox:
+                    outcome.codes.append(error.exit_code)
+            except TraceError as error:
+                outcome.codes.append(error.exit_code)
+                if from_inbox:
+                    moved = inbox.quarantine(home, item, error)
+                    progress.say(f"quarantined: {error} (now {moved.relative_to(home.root)})")
+                else:
+                    progress.say(f"not read: {error}")
+
+
+def _land_one(home: Home, item: Waiting, outcome: Outcome, progress: Progress, on_read: Callable[[int], None], *, from_inbox: bool) -> None:
+    try:
+        landed = land(home, item.path, item.run_name, on_read, threads=os.cpu_count() or 1, memory_limit=READ_MEMORY)
+    except SideFile as side:
+        progress.say(f"{'archived' if from_inbox else 'skipped'}: {side}")
+        if from_inbox:
+            inbox.archive(home, item)
+        return
+    if landed.run_id not in outcome.runs:
+        outcome.runs.append(landed.run_id)
+    known = " (the same bytes are there already: nothing to do)" if landed.was_known else ""
+    progress.say(f"read: {item.path.name} into run {landed.run_id}{known}")
+    if from_inbox:
+        inbox.archive(home, item)
+
+
+def _build(home: Home, runs: list[str], outcome: Outcome, progress: Progress) -> None:
+    rules = load_rules(home.user_rules)
+    for run_id in runs:
+        try:
+            with progress.task(f"building {run_id}"):
+                build_run(home, run_id, rules, threads=os.cpu_count() or 1, memory_limit=BUILD_MEMORY)
+        except ModelError as error:
+            outcome.codes.append(error.exit_code)
+            progress.say(f"run {run_id}: {error}")
+        except StepledgerError as error:
+            outcome.codes.append(error.exit_code)
+            progress.say(f"run {run_id}: {error}")
+        else:
+            outcome.built.append(run_id)

@@ -1,0 +1,83 @@
+"""Land one file: read it whole into a staging folder, hold it to the contracts, commit it with one rename."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline import duck
+from pipeline.atomic import commit_folder
+from pipeline.contracts import contracts
+from pipeline.duck import literal
+from pipeline.errors import SideFile, TraceError
+from pipeline.home import Home
+from pipeline.sources.detect import reader_for
+from pipeline.sources.job import ReadJob
+
+_HASH_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Landed:
+    """What became of a file: its id, and whether these bytes were in the run already."""
+
+    run_id: str
+    file_id: str
+    was_known: bool
+
+
+def land(home: Home, path: Path, run_name: str, on_read: Callable[[int], None], *, threads: int, memory_limit: str) -> Landed:
+    """Read `path` into the lake under the run `run_name`. The same bytes again are a no-op.
+
+    Raises TraceError (nothing is landed) or SideFile (it is no trace and need not be one).
+    """
+    read = reader_for(path)
+    sha256 = _sha256(path)
+    file_id = sha256[:16]
+    run_id = home.run_id_for(run_name)
+    target = home.raw_run(run_id) / f"file_id={file_id}"
+    if target.is_dir():
+        return Landed(run_id, file_id, was_known=True)
+    staging = home.staging / uuid.uuid4().hex
+    out, work = staging / "out", staging / "work"
+    out.mkdir(parents=True)
+    work.mkdir()
+    try:
+        read(
+            ReadJob(
+                path=path, file_name=path.name, file_id=file_id, file_bytes=path.stat().st_size, sha256=sha256, run_name=run_name,
+                out=out, work=work, threads=threads, memory_limit=memory_limit, on_read=on_read,
+            )
+        )
+        _check(out)
+        commit_folder(out, target)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return Landed(run_id, file_id, was_known=False)
+
+
+def _check(out: Path) -> None:
+    """Hold every table to its contract: columns, types, no NULL where never, unique grain."""
+    with duck.working(out.parent / "work", threads=1, memory_limit="256MB") as con:
+        for table, contract in contracts("raw").items():
+            contract.check(con, f"read_parquet({literal(out / f'{table}.parquet')}, hive_partitioning = false)")
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(_HASH_BLOCK):
+                digest.update(block)
+    except OSError as error:
+        raise TraceError(
+            path.name, where="opening it", found=error.strerror or str(error), wanted="a readable file", advice="Check its permissions."
+        ) from error
+    return digest.hexdigest()
+
+
+__all__ = ["Landed", "SideFile", "land"]

@@ -1,0 +1,67 @@
+"""Results on stdout in the formats people script against: a table, CSV, or JSON (an array of objects, one per row)."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Literal
+
+import orjson
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+Format = Literal["table", "csv", "json"]
+_INT64 = range(-(2**63), 2**64)
+_WIDE = 100_000
+
+
+def console() -> Console:
+    """Stdout: as wide as the terminal; unlimited where it is none, so that nothing is cut from a pipe."""
+    made = Console(highlight=False)
+    return made if made.is_terminal or "COLUMNS" in made._environ else Console(highlight=False, width=_WIDE)
+
+
+def write_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: Format) -> None:
+    """Print one result."""
+    if form == "json":
+        objects = [dict(zip(columns, map(_json_value, row), strict=True)) for row in rows]
+        sys.stdout.write(orjson.dumps(objects, default=str, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode())
+    elif form == "csv":
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([["" if v is None else _text(v) for v in row] for row in rows])
+    else:
+        print_table(columns, rows)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A table for eyes: numbers to the right, NULL as nothing."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for number, column in enumerate(columns):
+        is_number = any(isinstance(row[number], (int, float, Decimal)) and not isinstance(row[number], bool) for row in rows)
+        table.add_column(Text(column), justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text("" if v is None else _text(v)) for v in row))
+    console().print(table)
+
+
+def _text(value: Any) -> str:
+    return "true" if value is True else "false" if value is False else str(value)
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, bool) or value is None or isinstance(value, (str, float, date, datetime)):
+        return value
+    if isinstance(value, int):
+        return value if value in _INT64 else orjson.Fragment(str(value).encode())
+    if isinstance(value, Decimal):
+        return orjson.Fragment(format(value.normalize() if value else Decimal(0), "f").encode())
+    if isinstance(value, dict):
+        return {str(k): _json_value(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_json_value(v) for v in value]
+    return str(value)

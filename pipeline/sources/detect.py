@@ -1,0 +1,51 @@
+"""Which reader a file needs, by its content; and which files are no traces but belong to a capture."""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from pipeline.errors import SideFile, TraceError
+from pipeline.sources.job import ReadJob
+from pipeline.sources.kineto import read_kineto
+
+_SQLITE = b"SQLite format 3\0"
+_SIDE_FILES = (
+    (re.compile(r"^profiler_out_\d+\.txt$"), "torch's key_averages table of a capture; its trace says the same and more"),
+    (re.compile(r"^capture\.json$"), "notes on a capture"),
+    (re.compile(r"^run\.toml$"), "facts about a run"),
+    (re.compile(r"\.async_llm\."), "the trace of vLLM's front-end process: CPU only, no GPU work"),
+    (re.compile(r"^graph_capture_rank_\d+\."), "a trace of CUDA graph capture, not of serving"),
+)
+
+
+def side_file_note(name: str) -> str | None:
+    """What a known side file is, by its name; None for a file that should be a trace."""
+    return next((note for pattern, note in _SIDE_FILES if pattern.search(name)), None)
+
+
+def reader_for(path: Path) -> Callable[[ReadJob], None]:
+    """The reader of `path`. Raises SideFile for a known side file, TraceError for what no reader can read."""
+    if note := side_file_note(path.name):
+        raise SideFile(path.name, note)
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            raise TraceError(
+                path.name, where="the path", found="something that is no regular file", wanted="a trace file",
+                advice="Name the trace files, or the folder that holds them.",
+            )
+        with path.open("rb") as file:
+            start = file.read(64)
+    except OSError as error:
+        raise TraceError(
+            path.name, where="opening it", found=error.strerror or str(error), wanted="a readable file", advice="Check its permissions."
+        ) from error
+    if start.startswith(_SQLITE) or path.suffix == ".nsys-rep":
+        raise TraceError(
+            path.name, where="start of the file", found="an Nsight Systems report", wanted="a Kineto chrome trace",
+            advice="This version reads torch.profiler traces only.",
+        )
+    return read_kineto

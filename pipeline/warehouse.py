@@ -1,0 +1,182 @@
+"""The warehouse: marts of each run in the lake, and a database file of views over the lake for people's SQL."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import duckdb
+
+from pipeline import duck
+from pipeline.atomic import commit_folder, exchange_folder
+from pipeline.contracts import contracts
+from pipeline.duck import literal
+from pipeline.errors import UsageError
+from pipeline.home import TEMPLATE, Home
+from pipeline.models import CONTRACT_VERSION, build_marts, models_sha
+from pipeline.rules import RuleSet
+
+GRACE_SECONDS = 600
+"""How long a replaced build stays on disk, for readers that have opened it."""
+_TRIES = 20
+_T = TypeVar("_T")
+
+_RUNS_VIEW = """
+CREATE VIEW runs AS
+SELECT run_id, source, traces, ranks, ranks_expected, decode_steps, prefill_steps, gpu_name, engine, build_id, rules_sha, models_sha,
+    'unchecked' AS verdict
+FROM run_facts
+"""
+
+
+def tidy(home: Home) -> None:
+    """Remove what earlier processes left: unfinished work at once, replaced builds after the grace time."""
+    for path in home.staging.iterdir():
+        if not path.name.startswith("old-") or time.time() - path.stat().st_ctime > GRACE_SECONDS:
+            shutil.rmtree(path, ignore_errors=True)
+    for path in home.root.glob(".stepledger.duckdb.*"):
+        path.unlink(missing_ok=True)
+
+
+def inputs_sha(home: Home, run_id: str) -> str:
+    """Hash of the files that a run holds now."""
+    files = sorted(p.name for p in home.raw_run(run_id).glob("file_id=*"))
+    return hashlib.sha256("\n".join(files).encode()).hexdigest()[:16]
+
+
+def build_run(home: Home, run_id: str, rules: RuleSet, *, threads: int, memory_limit: str) -> str:
+    """(Re)build the marts of one run and put them in place in one step. Returns the build's id."""
+    staging = home.staging / uuid.uuid4().hex
+    out, spill = staging / "out", staging / "spill"
+    out.mkdir(parents=True)
+    build_id = uuid.uuid4().hex[:12]
+    try:
+        build_marts(
+            home.raw_run(run_id), run_id, out, rules, build_id, inputs_sha(home, run_id),
+            spill=spill, threads=threads, memory_limit=memory_limit,
+        )
+        exchange_folder(out, home.mart_run(run_id), home.staging)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return build_id
+
+
+def stale_runs(home: Home) -> list[str]:
+    """Runs whose marts are missing, were built from other files, or by other models or an older contract."""
+    built: dict[str, set[tuple[str, str, int]]] = {}
+    files = [str(p) for p in home.marts.glob("run_id=*/run_facts.parquet") if p.parent.name != f"run_id={TEMPLATE}"]
+    if files:
+        with duckdb.connect() as con:
+            for file in files:
+                columns = {row[0] for row in duck.rows(con, f"DESCRIBE FROM read_parquet({literal(file)}, hive_partitioning = false)")}
+                if not {"inputs_sha", "models_sha", "contract_version"} <= columns:
+                    continue
+                run_id = Path(file).parent.name.removeprefix("run_id=")
+                built[run_id] = set(
+                    duck.rows(con, f"SELECT inputs_sha, models_sha, contract_version FROM read_parquet({literal(file)}, hive_partitioning = false)")
+                )
+    return [r for r in home.run_ids() if built.get(r) != {(inputs_sha(home, r), models_sha(), CONTRACT_VERSION)}]
+
+
+def write_database(home: Home) -> None:
+    """Write the database of views aside and move it into place; readers that have the old one open keep it."""
+    _write_templates(home)
+    aside = home.root / f".stepledger.duckdb.{uuid.uuid4().hex}"
+    with duck.database(aside, read_only=False) as con:
+        con.execute("CREATE SCHEMA raw")
+        for layer in ("raw", "marts"):
+            for table, contract in contracts(layer).items():  # type: ignore[arg-type]
+                name = f"raw.{table}" if layer == "raw" else table
+                con.execute(f"CREATE VIEW {name} AS SELECT * FROM {lake_scan(home, layer, table)}")
+                con.execute(f"COMMENT ON VIEW {name} IS {literal(contract.doc)}")
+                for column in contract.columns:
+                    con.execute(f'COMMENT ON COLUMN {name}."{column.name}" IS {literal(column.doc)}')
+        con.execute(_RUNS_VIEW)
+    aside.replace(home.database)
+
+
+def lake_scan(home: Home, layer: str, table: str) -> str:
+    """The table function that reads one table of all runs, with run_id as text (a run may be called 2026)."""
+    if layer == "raw":
+        pattern = f"{_no_glob(home.raw.resolve())}/*/*/{table}.parquet"
+        return f"read_parquet({literal(pattern)}, hive_types = {{'run_id': VARCHAR, 'file_id': VARCHAR}}, union_by_name = true)"
+    pattern = f"{_no_glob(home.marts.resolve())}/*/{table}.parquet"
+    return f"read_parquet({literal(pattern)}, hive_types = {{'run_id': VARCHAR}})"
+
+
+def _no_glob(path: Path) -> str:
+    """A path in which DuckDB sees no wildcard."""
+    return re.sub(r"([\[*?])", r"[\1]", str(path))
+
+
+def _write_templates(home: Home) -> None:
+    """A zero-row file of every table, so that no view is without a file; rewritten when a contract changes."""
+    for layer, root in (("raw", home.raw), ("marts", home.marts)):
+        partition = f"run_id={TEMPLATE}/file_id={TEMPLATE}" if layer == "raw" else f"run_id={TEMPLATE}"
+        target = root / partition
+        tables = contracts(layer)  # type: ignore[arg-type]
+        stamp = hashlib.sha256(repr(tables).encode()).hexdigest()[:16]
+        if (target / f"{stamp}.stamp").is_file():
+            continue
+        staged = home.staging / uuid.uuid4().hex
+        staged.mkdir(parents=True)
+        with duckdb.connect() as con:
+            for table, contract in tables.items():
+                con.execute(f"COPY ({contract.empty_query()}) TO {literal(staged / f'{table}.parquet')} (FORMAT parquet)")
+        (staged / f"{stamp}.stamp").touch()
+        if target.exists():
+            exchange_folder(staged, target, home.staging)
+        else:
+            commit_folder(staged, target)
+
+
+@contextmanager
+def reading(home: Home) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A read-only session that sees the lake only: no other file, no extension, no changed setting."""
+    if not home.database.is_file():
+        raise UsageError(f"{home.root}: no warehouse yet. Drop traces into {home.inbox} and say `stepledger run`, or try `stepledger demo`.")
+    with duck.database(home.database, read_only=True) as con:
+        lake = home.raw.parent.resolve()
+        con.execute(f"SET allowed_directories = [{literal(f'{lake}/')}]")
+        con.execute("SET enable_external_access = false")
+        con.execute("SET lock_configuration = true")
+        yield con
+
+
+def stable(home: Home, read: Callable[[], _T]) -> _T:
+    """Run `read` so that no build is exchanged while it reads: a statement over several marts never mixes two builds."""
+    for _ in range(_TRIES):
+        before = _builds(home)
+        found = read()
+        if _builds(home) == before:
+            return found
+    raise UsageError("the runs are being rebuilt all the time; try again when the writer has finished")
+
+
+def _builds(home: Home) -> dict[str, tuple[int, int]]:
+    found: dict[str, tuple[int, int]] = {}
+    for path in home.marts.glob("run_id=*"):
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            continue
+        found[path.name] = (status.st_ino, status.st_mtime_ns)
+    return found
+
+
+def find_run(con: duckdb.DuckDBPyConnection, run: str) -> str:
+    """The run_id that a user means: exactly, ignoring case, or by the name given when it was dropped."""
+    known: list[tuple[Any, ...]] = duck.rows(con, "SELECT DISTINCT run_id, run_name FROM raw.trace ORDER BY ALL")
+    for test in (lambda r: r[0] == run, lambda r: r[1] == run, lambda r: r[0].casefold() == run.casefold()):
+        found = {r[0] for r in known if test(r)}
+        if len(found) == 1:
+            return str(found.pop())
+    names = ", ".join(sorted({r[0] for r in known})) or "none yet"
+    raise UsageError(f"no run {run!r}; known runs: {names}")
