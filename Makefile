@@ -26,7 +26,7 @@ bench: $(READY)
 	$(BIN)/python -m tests.benchmarks.ingest
 
 lock: $(READY)
-	$(BIN)/pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-header --no-annotate --group dev --output-file requirements.lock --upgrade pyproject.toml
+	$(BIN)/pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-options --no-header --no-annotate --extra dev --output-file requirements.lock --upgrade pyproject.toml
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "stepledger needs Python 3.11 or newer")'

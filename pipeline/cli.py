@@ -15,7 +15,10 @@ from pipeline.errors import ExitCode, StepledgerError, UsageError, exit_code_for
 from pipeline.home import Home
 
 app = typer.Typer(
-    name="stepledger", add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
+    name="stepledger",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
     help="Books every nanosecond of GPU work in an LLM-inference trace to a rank, a step and a category.",
 )
 
@@ -115,10 +118,10 @@ def show(
 ) -> None:
     """Print the breakdown table of a run."""
     from pipeline.output import write_rows
-    from pipeline.show import print_screen, screens
+    from pipeline.show import Screen, print_screen, screens
     from pipeline.warehouse import find_run, reading, stable
 
-    def read():  # type: ignore[no-untyped-def]
+    def read() -> list[Screen]:
         with reading(context.obj) as con:
             return screens(con, find_run(con, run), phase)
 
@@ -180,7 +183,8 @@ def runs(context: typer.Context, form: FormatOption = TableFormat.table) -> None
 
     columns, rows = run_query(
         context.obj,
-        "SELECT run_id, source, verdict, traces, ranks, ranks_expected, decode_steps, prefill_steps, gpu_name, engine FROM runs ORDER BY run_id, source",
+        "SELECT run_id, source, verdict, traces, ranks, ranks_expected, decode_steps, prefill_steps, gpu_name, engine "
+        "FROM runs ORDER BY run_id, source",
     )
     write_rows(columns, rows, form.value)
 
@@ -213,7 +217,7 @@ def demo(context: typer.Context) -> None:
     typer.echo(
         f"\ndatabase: {home.database}\n"
         "next:\n"
-        f"  stepledger --home {home.root} query \"SELECT step, category, calls, busy_ns FROM step_breakdown WHERE rank = 0 AND step = 0\"\n"
+        f'  stepledger --home {home.root} query "SELECT step, category, calls, busy_ns FROM step_breakdown WHERE rank = 0 AND step = 0"\n'
         f"  stepledger --home {home.root} show {DEMO_RUN}\n"
         f"  cp your-traces/*.json.gz {home.inbox}/ && stepledger --home {home.root} run"
     )
@@ -222,12 +226,12 @@ def demo(context: typer.Context) -> None:
 
 def _export_and_show(home: Home, built: list[str]) -> None:
     from pipeline.export import DEFAULT_MART, export_run
-    from pipeline.show import print_screen, screens
+    from pipeline.show import Screen, print_screen, screens
     from pipeline.warehouse import reading, stable
 
     for run_id in built:
 
-        def read(run_id: str = run_id):  # type: ignore[no-untyped-def]
+        def read(run_id: str = run_id) -> list[Screen]:
             with reading(home) as con:
                 return screens(con, run_id, None)
 

@@ -71,7 +71,10 @@ class Contract:
 def _read(layer: Layer, text: str) -> Contract:
     data = tomllib.loads(text)
     return Contract(
-        table=data["table"], layer=layer, doc=data["doc"], grain=tuple(data["grain"]),
+        table=data["table"],
+        layer=layer,
+        doc=data["doc"],
+        grain=tuple(data["grain"]),
         columns=tuple(Column(c["name"], c["type"], c["doc"], c.get("null", False)) for c in data["columns"]),
     )
 

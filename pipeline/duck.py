@@ -15,8 +15,11 @@ def working(spill: Path, *, threads: int, memory_limit: str) -> duckdb.DuckDBPyC
     """An in-memory database for reading or building: bounded memory, spilling to `spill`; row order is not kept."""
     return duckdb.connect(
         config={
-            "threads": threads, "memory_limit": memory_limit, "temp_directory": str(spill),
-            "preserve_insertion_order": False, **_OFFLINE,
+            "threads": threads,
+            "memory_limit": memory_limit,
+            "temp_directory": str(spill),
+            "preserve_insertion_order": False,
+            **_OFFLINE,
         }
     )
 

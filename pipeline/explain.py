@@ -36,5 +36,16 @@ def explain_name(home: Home, name: str, op: str | None) -> tuple[list[str], list
                 verdict, claimed = ("beaten by order" if claimed else "claims it"), True
             rows.append([verdict, rule.id, rule.origin, rule.category, rule.subcategory, categories()[rule.category]["rollup"], rule.name, rule.note])
     if not claimed:
-        rows.append(["no rule claims it", "unclassified", "built-in", "unclassified", None, "Unclassified", None, "Add a rule to kernel_rules.toml in the home."])
-    return columns, sorted(rows, key=lambda r: ("claims it", ).index(r[0]) if r[0] == "claims it" else 1)
+        rows.append(
+            [
+                "no rule claims it",
+                "unclassified",
+                "built-in",
+                "unclassified",
+                None,
+                "Unclassified",
+                None,
+                "Add a rule to kernel_rules.toml in the home.",
+            ]
+        )
+    return columns, sorted(rows, key=lambda r: ("claims it",).index(r[0]) if r[0] == "claims it" else 1)

@@ -92,7 +92,10 @@ def quarantine(home: Home, item: Waiting, error: StepledgerError) -> Path:
     """Move a file that could not be read to the quarantine, with the reason beside it."""
     moved = move_file(item.path, home.quarantine / item.place)
     reason: dict[str, Any] = {
-        "file": item.place.as_posix(), "run": item.run_name, "error": str(error), "stepledger_version": __version__,
+        "file": item.place.as_posix(),
+        "run": item.run_name,
+        "error": str(error),
+        "stepledger_version": __version__,
         "quarantined_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     if isinstance(error, TraceError):

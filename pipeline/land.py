@@ -49,8 +49,17 @@ def land(home: Home, path: Path, run_name: str, on_read: Callable[[int], None], 
     try:
         read(
             ReadJob(
-                path=path, file_name=path.name, file_id=file_id, file_bytes=path.stat().st_size, sha256=sha256, run_name=run_name,
-                out=out, work=work, threads=threads, memory_limit=memory_limit, on_read=on_read,
+                path=path,
+                file_name=path.name,
+                file_id=file_id,
+                file_bytes=path.stat().st_size,
+                sha256=sha256,
+                run_name=run_name,
+                out=out,
+                work=work,
+                threads=threads,
+                memory_limit=memory_limit,
+                on_read=on_read,
             )
         )
         _check(out)

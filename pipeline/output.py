@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import sys
 from collections.abc import Sequence
 from datetime import date, datetime
@@ -22,7 +23,7 @@ _WIDE = 100_000
 def console() -> Console:
     """Stdout: as wide as the terminal; unlimited where it is none, so that nothing is cut from a pipe."""
     made = Console(highlight=False)
-    return made if made.is_terminal or "COLUMNS" in made._environ else Console(highlight=False, width=_WIDE)
+    return made if made.is_terminal or "COLUMNS" in os.environ else Console(highlight=False, width=_WIDE)
 
 
 def write_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: Format) -> None:

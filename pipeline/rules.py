@@ -122,9 +122,18 @@ def _parse(text: str, origin: str, file: str) -> tuple[Rule, ...]:
             _check_pattern(entry.get(field), f"{where}: {field}")
         rules.append(
             Rule(
-                id=entry["id"], name=entry["name"], category=entry["category"], subcategory=entry.get("subcategory"),
-                op=entry.get("op"), after=entry.get("after"), before=entry.get("before"), is_fused=entry.get("fused", False),
-                origin=origin, example=entry.get("example"), example_op=entry.get("example_op"), note=entry.get("note"),
+                id=entry["id"],
+                name=entry["name"],
+                category=entry["category"],
+                subcategory=entry.get("subcategory"),
+                op=entry.get("op"),
+                after=entry.get("after"),
+                before=entry.get("before"),
+                is_fused=entry.get("fused", False),
+                origin=origin,
+                example=entry.get("example"),
+                example_op=entry.get("example_op"),
+                note=entry.get("note"),
             )
         )
     ids = [r.id for r in rules]

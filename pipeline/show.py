@@ -61,7 +61,8 @@ def _screen(con: duckdb.DuckDBPyConnection, facts: dict[str, Any], phase: str | 
         phase=chosen,
         steps=steps,
         left_out=duck.dicts(
-            con, f"SELECT phase, incomplete_reason AS reason, count(*) AS steps FROM steps WHERE {where} AND NOT is_complete GROUP BY ALL ORDER BY ALL"
+            con,
+            f"SELECT phase, incomplete_reason AS reason, count(*) AS steps FROM steps WHERE {where} AND NOT is_complete GROUP BY ALL ORDER BY ALL",
         ),
         no_step=duck.dicts(
             con,
@@ -147,7 +148,8 @@ def _print_head(out: Console, screen: Screen) -> None:
         out.print(f"  left out of means: {row['steps']} {row['phase']} ({row['reason']})", markup=False)
     for row in screen.no_step:
         out.print(
-            f"  in no step: {row['activities']} activities, {row['busy_ns'] / 1e6:.3f} ms ({_REASONS.get(row['reason'], row['reason'])})", markup=False
+            f"  in no step: {row['activities']} activities, {row['busy_ns'] / 1e6:.3f} ms ({_REASONS.get(row['reason'], row['reason'])})",
+            markup=False,
         )
 
 
@@ -160,7 +162,9 @@ _REASONS = {
 
 
 def _print_ranks(out: Console, screen: Screen) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold", title=f"\nWall time of a {screen.phase} step, ms", title_justify="left", title_style="bold")
+    table = Table(
+        box=None, pad_edge=False, header_style="bold", title=f"\nWall time of a {screen.phase} step, ms", title_justify="left", title_style="bold"
+    )
     for name in ("rank", "p50", "p90", "mean", "= compute", "+ comm", "+ other", "+ idle", "+ gap"):
         table.add_column(name, justify="right", no_wrap=True)
     if not screen.ranks:
@@ -173,7 +177,9 @@ def _print_ranks(out: Console, screen: Screen) -> None:
         table.add_row(label, *(f"{(p or 0) / 1e6:.3f}" for p in parts))
         idle = (r["idle_inside"] + r["gap"]) / r["wall_mean"] if r["wall_mean"] else 0
         if r["lag"] is not None and r["lag"] < _LAUNCH_BOUND_LAG_NS and idle > _LAUNCH_BOUND_IDLE:
-            notes.append(f"rank {label} is launch-bound: kernels start {r['lag'] / 1e3:.0f} us after their launch call, the GPU is idle {idle:.0%} of the time")
+            notes.append(
+                f"rank {label} is launch-bound: kernels start {r['lag'] / 1e3:.0f} us after their launch call, the GPU is idle {idle:.0%} of the time"
+            )
         elif r["host_late"]:
             notes.append(f"rank {label}: {r['host_late']} of {r['steps']} gaps came from a late host")
     out.print(table)
@@ -204,8 +210,12 @@ def _print_rollups(out: Console, screen: Screen) -> None:
         cells = ["see ranks" if apart else f"{r['ms_p50']:.3f}", spread, calls, f"{r['exposed_ms_p50']:.3f}", f"{r['share']:.1%}"]
         if is_wide:
             cells += [
-                f"{r['us_per_call'] or 0:.2f}", f"{r['ms_mean']:.3f}", f"{r['ms_p90']:.3f}", f"{r['ms_p99']:.3f}",
-                "?" if r["worst_rank"] is None else str(r["worst_rank"]), "" if r["wall_share"] is None else f"{r['wall_share']:.1%}",
+                f"{r['us_per_call'] or 0:.2f}",
+                f"{r['ms_mean']:.3f}",
+                f"{r['ms_p90']:.3f}",
+                f"{r['ms_p99']:.3f}",
+                "?" if r["worst_rank"] is None else str(r["worst_rank"]),
+                "" if r["wall_share"] is None else f"{r['wall_share']:.1%}",
             ]
         table.add_row(r["rollup"], *cells)
     total = next((s["mean_ns"] for s in screen.subtotals if s["name"] == "All GPU time"), 0)

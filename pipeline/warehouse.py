@@ -59,8 +59,15 @@ def build_run(home: Home, run_id: str, rules: RuleSet, *, threads: int, memory_l
     build_id = uuid.uuid4().hex[:12]
     try:
         build_marts(
-            home.raw_run(run_id), run_id, out, rules, build_id, inputs_sha(home, run_id),
-            spill=spill, threads=threads, memory_limit=memory_limit,
+            home.raw_run(run_id),
+            run_id,
+            out,
+            rules,
+            build_id,
+            inputs_sha(home, run_id),
+            spill=spill,
+            threads=threads,
+            memory_limit=memory_limit,
         )
         exchange_folder(out, home.mart_run(run_id), home.staging)
     finally:
@@ -92,7 +99,7 @@ def write_database(home: Home) -> None:
     with duck.database(aside, read_only=False) as con:
         con.execute("CREATE SCHEMA raw")
         for layer in ("raw", "marts"):
-            for table, contract in contracts(layer).items():  # type: ignore[arg-type]
+            for table, contract in contracts(layer).items():
                 name = f"raw.{table}" if layer == "raw" else table
                 con.execute(f"CREATE VIEW {name} AS SELECT * FROM {lake_scan(home, layer, table)}")
                 con.execute(f"COMMENT ON VIEW {name} IS {literal(contract.doc)}")
@@ -121,7 +128,7 @@ def _write_templates(home: Home) -> None:
     for layer, root in (("raw", home.raw), ("marts", home.marts)):
         partition = f"run_id={TEMPLATE}/file_id={TEMPLATE}" if layer == "raw" else f"run_id={TEMPLATE}"
         target = root / partition
-        tables = contracts(layer)  # type: ignore[arg-type]
+        tables = contracts(layer)
         stamp = hashlib.sha256(repr(tables).encode()).hexdigest()[:16]
         if (target / f"{stamp}.stamp").is_file():
             continue
@@ -174,9 +181,13 @@ def _builds(home: Home) -> dict[str, tuple[int, int]]:
 def find_run(con: duckdb.DuckDBPyConnection, run: str) -> str:
     """The run_id that a user means: exactly, ignoring case, or by the name given when it was dropped."""
     known: list[tuple[Any, ...]] = duck.rows(con, "SELECT DISTINCT run_id, run_name FROM raw.trace ORDER BY ALL")
-    for test in (lambda r: r[0] == run, lambda r: r[1] == run, lambda r: r[0].casefold() == run.casefold()):
-        found = {r[0] for r in known if test(r)}
-        if len(found) == 1:
-            return str(found.pop())
+    folded = run.casefold()
+    for matches in (
+        {r[0] for r in known if r[0] == run},
+        {r[0] for r in known if r[1] == run},
+        {r[0] for r in known if r[0].casefold() == folded},
+    ):
+        if len(matches) == 1:
+            return str(matches.pop())
     names = ", ".join(sorted({r[0] for r in known})) or "none yet"
     raise UsageError(f"no run {run!r}; known runs: {names}")

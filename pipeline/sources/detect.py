@@ -34,7 +34,10 @@ def reader_for(path: Path) -> Callable[[ReadJob], None]:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
             raise TraceError(
-                path.name, where="the path", found="something that is no regular file", wanted="a trace file",
+                path.name,
+                where="the path",
+                found="something that is no regular file",
+                wanted="a trace file",
                 advice="Name the trace files, or the folder that holds them.",
             )
         with path.open("rb") as file:
@@ -45,7 +48,10 @@ def reader_for(path: Path) -> Callable[[ReadJob], None]:
         ) from error
     if start.startswith(_SQLITE) or path.suffix == ".nsys-rep":
         raise TraceError(
-            path.name, where="start of the file", found="an Nsight Systems report", wanted="a Kineto chrome trace",
+            path.name,
+            where="start of the file",
+            found="an Nsight Systems report",
+            wanted="a Kineto chrome trace",
             advice="This version reads torch.profiler traces only.",
         )
     return read_kineto

@@ -44,7 +44,4 @@ class IssueBook:
 
     def rows(self) -> list[tuple[str, str, str, int, int | None, str | None]]:
         """(code, event_class, severity, count, dur_ns, example), in a fixed order."""
-        return [
-            (code, cls, issue_codes()[code]["severity"], t.count, t.dur_ns, t.example)
-            for (code, cls), t in sorted(self.tallies.items())
-        ]
+        return [(code, cls, issue_codes()[code]["severity"], t.count, t.dur_ns, t.example) for (code, cls), t in sorted(self.tallies.items())]

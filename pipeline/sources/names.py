@@ -49,8 +49,12 @@ def from_file_name(file_name: str) -> NameFields:
     if stage:
         run = f"{run}-{stage.group(1).lower()}".strip("-")
     return NameFields(
-        run=run, rank=int(rank.group(1)) if rank else None, dp=coordinates.get("dp"), tp=coordinates.get("tp"),
-        pp=coordinates.get("pp"), ep=coordinates.get("ep"),
+        run=run,
+        rank=int(rank.group(1)) if rank else None,
+        dp=coordinates.get("dp"),
+        tp=coordinates.get("tp"),
+        pp=coordinates.get("pp"),
+        ep=coordinates.get("ep"),
     )
 
 

@@ -9,11 +9,41 @@ WITH operator AS (
 ),
 
 mark AS (
-    SELECT trace_id, pid, tid, start_ns AS at_ns, 1 AS sort_order, 1 AS change, -dur_ns AS tie, name, NULL AS correlation FROM operator
+    SELECT
+        trace_id,
+        pid,
+        tid,
+        start_ns AS at_ns,
+        1 AS sort_order,
+        1 AS change,
+        -dur_ns AS tie,
+        name,
+        NULL AS correlation
+    FROM operator
     UNION ALL
-    SELECT trace_id, pid, tid, end_ns, 0, -1, 0, NULL, NULL FROM operator
+    SELECT
+        trace_id,
+        pid,
+        tid,
+        end_ns AS at_ns,
+        0 AS sort_order,
+        -1 AS change,
+        0 AS tie,
+        NULL AS name,
+        NULL AS correlation
+    FROM operator
     UNION ALL
-    SELECT trace_id, pid, tid, start_ns, 2, 0, correlation, NULL, correlation FROM stg_launch
+    SELECT
+        trace_id,
+        pid,
+        tid,
+        start_ns AS at_ns,
+        2 AS sort_order,
+        0 AS change,
+        correlation AS tie,
+        NULL AS name,
+        correlation
+    FROM stg_launch
 ),
 
 deep AS (
@@ -30,5 +60,6 @@ asked AS (SELECT trace_id, pid, tid, depth, at_ns, correlation FROM deep WHERE s
 SELECT asked.trace_id, asked.correlation, opened.name AS op
 FROM asked
 ASOF JOIN opened
-    ON asked.trace_id = opened.trace_id AND asked.pid = opened.pid AND asked.tid = opened.tid
-    AND asked.depth = opened.depth AND asked.at_ns >= opened.at_ns
+    ON
+        asked.trace_id = opened.trace_id AND asked.pid = opened.pid AND asked.tid = opened.tid
+        AND asked.depth = opened.depth AND asked.at_ns >= opened.at_ns

@@ -5,7 +5,8 @@
 -- than half of what annotations usually hold.
 -- grain: trace_id, correlation
 WITH launch AS (
-    SELECT trace_id, correlation, any_value(launch_ns) AS launch_ns, any_value(pid) AS pid, any_value(tid) AS tid,
+    SELECT
+        trace_id, correlation, any_value(launch_ns) AS launch_ns, any_value(pid) AS pid, any_value(tid) AS tid,
         any_value(is_graph) AS is_graph, count(*) AS activities
     FROM int_activity_launch
     WHERE launch_ns IS NOT NULL
@@ -19,8 +20,9 @@ same_thread AS (
     FROM launch
     INNER JOIN thread USING (trace_id, pid, tid)
     ASOF LEFT JOIN int_step_marker AS marker
-        ON launch.trace_id = marker.trace_id AND launch.pid = marker.pid AND launch.tid = marker.tid
-        AND launch.launch_ns >= marker.start_ns
+        ON
+            launch.trace_id = marker.trace_id AND launch.pid = marker.pid AND launch.tid = marker.tid
+            AND launch.launch_ns >= marker.start_ns
 ),
 
 other_thread AS (
@@ -75,7 +77,7 @@ foreign_pass AS (
 SELECT
     placed.trace_id,
     placed.correlation,
-    CASE WHEN NOT coalesce(placed.launch_ns >= foreign_pass.from_ns, false) THEN placed.step END AS step,
+    CASE WHEN NOT coalesce(placed.launch_ns >= foreign_pass.from_ns, FALSE) THEN placed.step END AS step,
     placed.placed_by,
     CASE
         WHEN placed.step IS NULL THEN 'before_first_step'

@@ -3,15 +3,16 @@
 WITH instant AS (
     SELECT trace_id, device, step, 'start' AS which, start_ns AS at_ns FROM int_step_window
     UNION ALL
-    SELECT trace_id, device, step, 'end', end_ns FROM int_step_window
+    SELECT trace_id, device, step, 'end' AS which, end_ns AS at_ns FROM int_step_window
     UNION ALL
-    SELECT trace_id, device, step, 'next', next_ns FROM int_step_window WHERE next_ns IS NOT NULL
+    SELECT trace_id, device, step, 'next' AS which, next_ns AS at_ns FROM int_step_window WHERE next_ns IS NOT NULL
 ),
 
 union_island AS (SELECT * FROM int_island WHERE level = 3),
 
 covered AS (
-    SELECT instant.*, island.covered_ns + least(instant.at_ns, island.end_ns) - island.start_ns AS covered_ns,
+    SELECT
+        instant.*, island.covered_ns + least(instant.at_ns, island.end_ns) - island.start_ns AS covered_ns,
         least(instant.at_ns, island.end_ns) AS busy_until_ns
     FROM instant
     ASOF JOIN union_island AS island

@@ -45,8 +45,14 @@ partial AS (
     FROM part
     LEFT JOIN from_cover USING (trace_id, activity_id)
     LEFT JOIN to_cover USING (trace_id, activity_id)
-)
+),
+
+either AS (SELECT * FROM whole UNION ALL SELECT * FROM partial)
 
 SELECT trace_id, device, step, sum(inside_ns)::BIGINT AS inside_ns
-FROM (SELECT * FROM whole UNION ALL SELECT * FROM partial)
+FROM (
+    SELECT * FROM whole
+    UNION ALL
+    SELECT * FROM partial
+)
 GROUP BY trace_id, device, step

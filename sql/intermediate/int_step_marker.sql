@@ -14,27 +14,27 @@ marked AS (
 
 one_level AS (
     SELECT * FROM marked
-    QUALIFY marker.level = min(marker.level) OVER (PARTITION BY trace_id)
+    QUALIFY marker.level = min(marker.level) OVER (PARTITION BY marked.trace_id)
 ),
 
 outermost AS (
     SELECT * FROM one_level
     QUALIFY coalesce(
         start_ns >= max(end_ns) OVER (
-            PARTITION BY trace_id, pid, tid ORDER BY start_ns, end_ns DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            PARTITION BY trace_id, pid, tid ORDER BY start_ns ASC, end_ns DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ),
-        true
+        TRUE
     )
 )
 
 SELECT
-    trace_id,
-    row_number() OVER (PARTITION BY trace_id ORDER BY start_ns, pid, tid) - 1 AS step,
-    name AS label,
-    pid,
-    tid,
-    start_ns,
-    end_ns,
+    outermost.trace_id,
+    row_number() OVER (PARTITION BY outermost.trace_id ORDER BY outermost.start_ns, outermost.pid, outermost.tid) - 1 AS step,
+    outermost.name AS label,
+    outermost.pid,
+    outermost.tid,
+    outermost.start_ns,
+    outermost.end_ns,
     marker.marker_id,
     marker.engine,
     marker.confidence,

@@ -2,7 +2,8 @@
 -- last end, and to the first kernel of the next step there.
 -- grain: trace_id, device, step
 WITH activity AS (
-    SELECT rule.trace_id, rule.device, placed.step, rule.kind, rule.start_ns, rule.end_ns, rule.dur_ns,
+    SELECT
+        rule.trace_id, rule.device, placed.step, rule.kind, rule.start_ns, rule.end_ns, rule.dur_ns,
         rule.correlation, rule.is_graph, rule.launch_ns
     FROM int_activity_rule AS rule
     INNER JOIN int_activity_step AS placed USING (trace_id, activity_id)

@@ -16,7 +16,8 @@ calls AS (
 ),
 
 booked AS (
-    SELECT run_id, source, phase, name, rule_id, category, rollup, count(*) AS calls, sum(dur_ns) AS busy_ns,
+    SELECT
+        run_id, source, phase, name, rule_id, category, rollup, count(*) AS calls, sum(dur_ns) AS busy_ns,
         quantile_cont(dur_ns, 0.5) AS p50, quantile_cont(dur_ns, 0.99) AS p99
     FROM activity
     GROUP BY ALL

@@ -22,13 +22,15 @@ seen AS (
 
 -- A step without a kind of work counts as 0 of it.
 cell AS (
-    SELECT step.*, seen.rollup, coalesce(by_rollup.calls, 0) AS calls, coalesce(by_rollup.busy_ns, 0) AS busy_ns,
+    SELECT
+        step.*, seen.rollup, coalesce(by_rollup.calls, 0) AS calls, coalesce(by_rollup.busy_ns, 0) AS busy_ns,
         coalesce(by_rollup.exposed_ns, 0) AS exposed_ns
     FROM step
     INNER JOIN seen USING (source, phase)
     LEFT JOIN by_rollup
-        ON step.trace_id = by_rollup.trace_id AND step.device = by_rollup.device AND step.step = by_rollup.step
-        AND seen.rollup = by_rollup.rollup
+        ON
+            step.trace_id = by_rollup.trace_id AND step.device = by_rollup.device AND step.step = by_rollup.step
+            AND seen.rollup = by_rollup.rollup
 ),
 
 by_match AS (
@@ -38,7 +40,8 @@ by_match AS (
 ),
 
 over_steps AS (
-    SELECT run_id, source, phase, rollup, count(*) AS steps, median(busy_ns) AS p50, avg(busy_ns) AS mean,
+    SELECT
+        run_id, source, phase, rollup, count(*) AS steps, median(busy_ns) AS p50, avg(busy_ns) AS mean,
         quantile_cont(busy_ns, 0.9) AS p90, quantile_cont(busy_ns, 0.99) AS p99, median(exposed_ns) AS exposed_p50
     FROM by_match
     GROUP BY ALL
@@ -61,14 +64,16 @@ by_rank AS (
 ),
 
 over_ranks AS (
-    SELECT source, phase, rollup, count(*) AS ranks, min(p50) AS rank_min, max(p50) AS rank_max,
+    SELECT
+        source, phase, rollup, count(*) AS ranks, min(p50) AS rank_min, max(p50) AS rank_max,
         arg_max(rank, (p50, -rank)) AS worst_rank
     FROM by_rank
     GROUP BY source, phase, rollup
 ),
 
 total AS (
-    SELECT source, phase, rollup, sum(busy_ns) AS busy_ns, sum(calls) AS calls,
+    SELECT
+        source, phase, rollup, sum(busy_ns) AS busy_ns, sum(calls) AS calls,
         sum(exposed_ns) FILTER (WHERE wall_ns IS NOT NULL) AS exposed_ns, sum(wall_ns) AS wall_ns
     FROM cell
     GROUP BY ALL

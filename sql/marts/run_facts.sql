@@ -8,7 +8,8 @@ WITH rank_seen AS (
 
 -- Steps of a rank: ranks run the same forward pass together, so the longest count is the run's.
 phase_count AS (
-    SELECT source, trace_id, count(DISTINCT step) FILTER (WHERE phase = 'decode') AS decode_steps,
+    SELECT
+        source, trace_id, count(DISTINCT step) FILTER (WHERE phase = 'decode') AS decode_steps,
         count(DISTINCT step) FILTER (WHERE phase = 'prefill') AS prefill_steps
     FROM steps
     GROUP BY source, trace_id

@@ -2,7 +2,8 @@
 -- the sum over all rows is all GPU time.
 -- grain: trace_id, device, step, category, subcategory
 WITH booked AS (
-    SELECT run_id, source, trace_id, rank, device, step, phase, category, subcategory, rollup,
+    SELECT
+        run_id, source, trace_id, rank, device, step, phase, category, subcategory, rollup,
         count(*) AS calls, sum(dur_ns)::BIGINT AS busy_ns, sum(exposed_ns)::BIGINT AS exposed_ns
     FROM activity
     GROUP BY ALL

@@ -25,7 +25,8 @@ alike AS (
 ),
 
 step AS (
-    SELECT marker.*, coalesce(time_line.device, device_of.device) AS device, time_line.* EXCLUDE (trace_id, device, step, start_ns, end_ns),
+    SELECT
+        marker.*, coalesce(time_line.device, device_of.device) AS device, time_line.* EXCLUDE (trace_id, device, step, start_ns, end_ns),
         time_line.start_ns AS gpu_start_ns, time_line.end_ns AS gpu_end_ns
     FROM int_step_marker AS marker
     INNER JOIN device_of USING (trace_id)

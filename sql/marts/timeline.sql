@@ -2,7 +2,8 @@
 -- Exposed is summed over activities, idle over the gaps between stretches of work, so that neither is a remainder.
 -- grain: trace_id, device
 WITH booked AS (
-    SELECT run_id, source, trace_id, rank, device,
+    SELECT
+        run_id, source, trace_id, rank, device,
         min(start_ns) AS start_ns, max(start_ns + dur_ns) AS end_ns, sum(exposed_ns)::BIGINT AS exposed_ns,
         sum(dur_ns)::BIGINT AS busy_ns, count(*) AS activities, count(step) AS activities_in_steps
     FROM activity
@@ -19,7 +20,8 @@ island AS (
 ),
 
 gap AS (
-    SELECT trace_id, device,
+    SELECT
+        trace_id, device,
         start_ns - max(end_ns) OVER (
             PARTITION BY trace_id, device ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS idle_ns

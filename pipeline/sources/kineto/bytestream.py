@@ -56,24 +56,33 @@ def _gunzip(path: Path, on_read: Callable[[int], None]) -> Iterator[bytes]:
                     continue
                 if not _GZIP.startswith(pending[:2]):
                     raise TraceError(
-                        path.name, where=f"compressed byte {taken - len(pending)}", found="other bytes after the gzip data",
-                        wanted="the end of the file or another gzip member", advice="Copy the file again.",
+                        path.name,
+                        where=f"compressed byte {taken - len(pending)}",
+                        found="other bytes after the gzip data",
+                        wanted="the end of the file or another gzip member",
+                        advice="Copy the file again.",
                     )
                 member = zlib.decompressobj(wbits=31)
             try:
                 out = member.decompress(pending, BLOCK_BYTES)
             except zlib.error as error:
                 raise TraceError(
-                    path.name, where=f"compressed byte {taken - len(pending)}", found=f"damaged gzip data ({error})",
-                    wanted="a whole gzip file", advice="Copy the file again; `gzip -t` must pass.",
+                    path.name,
+                    where=f"compressed byte {taken - len(pending)}",
+                    found=f"damaged gzip data ({error})",
+                    wanted="a whole gzip file",
+                    advice="Copy the file again; `gzip -t` must pass.",
                 ) from error
             pending = member.unused_data if member.eof else member.unconsumed_tail
             if out:
                 yield out
         if not member.eof:
             raise UnfinishedFile(
-                path.name, where=f"compressed byte {taken}", found="the end of the file in the middle of gzip data",
-                wanted="a whole gzip file", advice="The profiler had not finished writing, or the copy was cut off: copy it again.",
+                path.name,
+                where=f"compressed byte {taken}",
+                found="the end of the file in the middle of gzip data",
+                wanted="a whole gzip file",
+                advice="The profiler had not finished writing, or the copy was cut off: copy it again.",
             )
 
 
@@ -87,8 +96,11 @@ def _unzstd(path: Path, on_read: Callable[[int], None]) -> Iterator[bytes]:
                 yield block
     except OSError as error:
         raise TraceError(
-            path.name, where=f"compressed byte {taken}", found=f"damaged or unfinished zstd data ({error})",
-            wanted="a whole zstd file", advice="Copy the file again; `zstd -t` must pass.",
+            path.name,
+            where=f"compressed byte {taken}",
+            found=f"damaged or unfinished zstd data ({error})",
+            wanted="a whole zstd file",
+            advice="Copy the file again; `zstd -t` must pass.",
         ) from error
 
 

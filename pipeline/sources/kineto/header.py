@@ -75,7 +75,9 @@ def parse(head: bytes, tail: bytes, file: str, book: IssueBook) -> Header:
 
 def _several(file: str, tail: bytes) -> TraceError:
     return TraceError(
-        file, where="behind the end of traceEvents", found=f"more data: {tail[:60].decode('utf-8', 'replace')!r}",
+        file,
+        where="behind the end of traceEvents",
+        found=f"more data: {tail[:60].decode('utf-8', 'replace')!r}",
         wanted="the end of one JSON document",
         advice="Several processes wrote into one file: record again with one file per rank.",
     )
@@ -88,8 +90,11 @@ def no_events(file: str, start: bytes) -> TraceError:
         return TraceError(file, where="start of the file", found="nothing", wanted="a trace", advice=_ADVICE)
     if text[:1] == b"[":
         return TraceError(
-            file, where="start of the file", found="a JSON list whose entries are no events (a memory timeline?)",
-            wanted="a chrome trace", advice=_ADVICE,
+            file,
+            where="start of the file",
+            found="a JSON list whose entries are no events (a memory timeline?)",
+            wanted="a chrome trace",
+            advice=_ADVICE,
         )
     if text[:1] != b"{":
         return TraceError(file, where="start of the file", found=f"{text[:24]!r}, which is no JSON", wanted="a chrome trace", advice=_ADVICE)

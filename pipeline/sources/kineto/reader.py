@@ -61,10 +61,7 @@ class _Reading:
             stop, is_array_end = self._exact(start, until)
             if is_array_end:
                 return head, self._tail(stop + 1)
-            if stop == start and not self._feed.is_at_end:
-                wanted = self._grown(len(buf) - start)
-            else:
-                wanted = 0
+            wanted = self._grown(len(buf) - start) if stop == start and not self._feed.is_at_end else 0
             self._feed.drop(stop)
 
     def _head(self) -> bytes:
@@ -119,8 +116,10 @@ class _Reading:
             self.stage.load_exact(found, buf, self._feed.offset)
         elif self._feed.is_at_end and not is_array_end:
             raise TraceError(
-                self._job.file_name, where=f"byte {self._feed.offset + stop} of the JSON text",
-                found="the end of the file inside traceEvents", wanted="the rest of the events and a closing bracket",
+                self._job.file_name,
+                where=f"byte {self._feed.offset + stop} of the JSON text",
+                found="the end of the file inside traceEvents",
+                wanted="the rest of the events and a closing bracket",
                 advice="The profiler was stopped while writing, or the copy was cut off: copy or record it again.",
             )
         return stop + len(buf[stop:]) - len(buf[stop:].lstrip(b", \t\r\n")) if not is_array_end else stop, is_array_end
@@ -128,8 +127,11 @@ class _Reading:
     def _grown(self, size: int) -> int:
         if size > _EVENT_LIMIT:
             raise TraceError(
-                self._job.file_name, where=f"byte {self._feed.offset} of the JSON text", found=f"an event longer than {size} bytes",
-                wanted=f"events of at most {_EVENT_LIMIT} bytes", advice="The file is damaged there: record it again.",
+                self._job.file_name,
+                where=f"byte {self._feed.offset} of the JSON text",
+                found=f"an event longer than {size} bytes",
+                wanted=f"events of at most {_EVENT_LIMIT} bytes",
+                advice="The file is damaged there: record it again.",
             )
         return size * 2 + self._stretch_bytes
 
@@ -138,8 +140,10 @@ class _Reading:
         self._feed.fill(_HEAD_LIMIT)
         if not self._feed.is_at_end:
             raise TraceError(
-                self._job.file_name, where=f"byte {self._feed.offset + start} of the JSON text",
-                found=f"more than {_HEAD_LIMIT} bytes behind the end of traceEvents", wanted="the end of the file",
+                self._job.file_name,
+                where=f"byte {self._feed.offset + start} of the JSON text",
+                found=f"more than {_HEAD_LIMIT} bytes behind the end of traceEvents",
+                wanted="the end of the file",
                 advice="Several processes may have written into one file: record again with one file per rank.",
             )
         return self._feed.buffer[start:]

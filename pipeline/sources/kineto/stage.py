@@ -16,7 +16,7 @@ from pipeline.sources.issues import IssueBook
 from pipeline.sources.kineto import events, exact
 from pipeline.sources.kineto.events import ARGS, GPU_KINDS, KINDS, STAGED
 
-_ARROW = {"VARCHAR": pa.string(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_(), "DECIMAL(38,5)": pa.decimal128(38, 5)}
+_ARROW: dict[str, pa.DataType] = {"VARCHAR": pa.string(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_(), "DECIMAL(38,5)": pa.decimal128(38, 5)}
 _SCHEMA = pa.schema([(name, _ARROW[kind]) for name, kind in STAGED])
 _NS_MAX = 2**63 - 1
 

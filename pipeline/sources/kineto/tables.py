@@ -56,9 +56,7 @@ def land(con: duckdb.DuckDBPyConnection, job: ReadJob, glob: str, header: Header
     kinds = {row[0]: row[1] for row in rows_of(con, "SELECT kind, count(*) FROM staged GROUP BY ALL")}
     if not any(kinds.get(kind) for kind in GPU_KINDS):
         raise _no_gpu_work(con, job.file_name, kinds)
-    processes = rows_of(con, 
-        f"SELECT DISTINCT process FROM staged WHERE kind IN ({_GPU}) ORDER BY process NULLS FIRST"
-    )
+    processes = rows_of(con, f"SELECT DISTINCT process FROM staged WHERE kind IN ({_GPU}) ORDER BY process NULLS FIRST")
     traces = [_identify(con, job, header, process, is_only=len(processes) == 1) for (process,) in processes]
     base_ns = _base(con, header, book)
     _define_views(con, traces, base_ns)
@@ -81,8 +79,13 @@ def _identify(con: duckdb.DuckDBPyConnection, job: ReadJob, header: Header, proc
     fields = names.from_file_name(job.file_name)
     told = names.coordinates(process or process_name or "")
     fields = names.NameFields(
-        run=fields.run, rank=fields.rank, host=fields.host, dp=_first(told.get("dp"), fields.dp),
-        tp=_first(told.get("tp"), fields.tp), pp=_first(told.get("pp"), fields.pp), ep=_first(told.get("ep"), fields.ep),
+        run=fields.run,
+        rank=fields.rank,
+        host=fields.host,
+        dp=_first(told.get("dp"), fields.dp),
+        tp=_first(told.get("tp"), fields.tp),
+        pp=_first(told.get("pp"), fields.pp),
+        ep=_first(told.get("ep"), fields.ep),
     )
     rank, source = None, None
     distributed = header.distributed.get("rank")
@@ -157,7 +160,9 @@ def _land_activities(con: duckdb.DuckDBPyConnection, job: ReadJob, traces: list[
         source += "WHERE NOT again"
     rank = " ".join(f"WHEN '{t.trace_id}' THEN {t.rank}" for t in traces if t.rank is not None)
     _write(
-        con, job, "gpu_activity",
+        con,
+        job,
+        "gpu_activity",
         f"""SELECT *, {f"CASE trace_id {rank} END" if rank else "NULL"} AS rank,
             row_number() OVER (PARTITION BY trace_id ORDER BY {order}) - 1 AS activity_id,
             CASE WHEN kind = 'memcpy' THEN nullif(regexp_extract(name, '\\b(HtoD|DtoH|DtoD|PtoP|HtoH|HtoA|AtoH)\\b', 1), '') END AS copy_kind
@@ -170,7 +175,9 @@ def _land_cpu_side(con: duckdb.DuckDBPyConnection, job: ReadJob) -> None:
     _write(con, job, "launch", f"SELECT *, coalesce(name, '') AS name FROM event WHERE kind = 'launch' AND {placed}")
     _write(con, job, "cpu_op", f"SELECT * FROM event WHERE kind = 'cpu_op' AND {placed}")
     _write(
-        con, job, "annotation",
+        con,
+        job,
+        "annotation",
         f"""SELECT * EXCLUDE (device, pid, tid, stream), replace(kind, 'annotation_', '') AS side, NULL AS domain,
             CASE WHEN kind = 'annotation_gpu' THEN coalesce(device, pid) END AS device,
             CASE WHEN kind = 'annotation_gpu' THEN coalesce(stream, tid) END AS stream,
@@ -183,7 +190,8 @@ def _land_cpu_side(con: duckdb.DuckDBPyConnection, job: ReadJob) -> None:
 def _issue_rows(con: duckdb.DuckDBPyConnection, traces: list[_Trace], book: IssueBook) -> list[tuple[Any, ...]]:
     """Skipped events by reason and class, values that are NULL because they could not be read, and what the book has."""
     skips = ", ".join(f"'{code}'" for code, entry in issue_codes().items() if entry.get("skip"))
-    rows = rows_of(con, 
+    rows = rows_of(
+        con,
         f"""
         SELECT trace_id, kind, event_class, count(*), NULL, min(CASE WHEN kind LIKE '%able_%' OR kind LIKE 'not_%' THEN name END)
             FROM event WHERE kind IN ({skips}) GROUP BY ALL
@@ -192,14 +200,12 @@ def _issue_rows(con: duckdb.DuckDBPyConnection, traces: list[_Trace], book: Issu
         UNION ALL SELECT trace_id, 'no_start', kind, count(*), NULL, min(name) FROM event
             WHERE start_ns IS NULL AND kind IN ('launch', 'cpu_op', 'annotation_cpu', 'annotation_gpu') GROUP BY ALL
         UNION ALL SELECT trace_id, 'sub_ns_time', kind, count(*), NULL, min(name) FROM event WHERE is_sub_ns GROUP BY ALL
-        """
+        """,
     )
     rows = [row for row in rows if row[1] != "metadata" or row[2] == "ph M"]
     if scalar(con, "SELECT count(*) FROM duckdb_views() WHERE view_name = 'duplicate'"):
         rows += rows_of(con, "SELECT trace_id, 'duplicate_event', kind, count(*), sum(dur_ns)::BIGINT, min(name) FROM duplicate GROUP BY ALL")
-    unread = " UNION ALL ".join(
-        f"SELECT '{c}' AS field, {c} AS text FROM staged WHERE {c} IS NOT NULL AND to_bigint({c}) IS NULL" for c in _NUMBERS
-    )
+    unread = " UNION ALL ".join(f"SELECT '{c}' AS field, {c} AS text FROM staged WHERE {c} IS NOT NULL AND to_bigint({c}) IS NULL" for c in _NUMBERS)
     for name, count, text in rows_of(con, f"SELECT field, count(*), min(text) FROM ({unread}) GROUP BY ALL"):
         book.add("bad_value", name, count, example=f"{name} = {text}")
     for trace in traces:
@@ -235,7 +241,9 @@ def _land_trace(con: duckdb.DuckDBPyConnection, job: ReadJob, header: Header, tr
         for table in ("gpu_activity", "launch", "cpu_op", "annotation")
     )
     _write(
-        con, job, "trace",
+        con,
+        job,
+        "trace",
         f"""
         WITH read AS (SELECT trace_id, count(*) AS events_read, count(*) FILTER (WHERE kind IN ({_GPU})) AS gpu_events_read,
                              coalesce(sum(dur_us * 1000), 0) AS gpu_ns_read FROM event GROUP BY trace_id),
@@ -250,8 +258,11 @@ def _land_trace(con: duckdb.DuckDBPyConnection, job: ReadJob, header: Header, tr
     missing = scalar(con, f"SELECT count(*) FROM read_parquet('{_q(str(job.out / 'trace.parquet'))}')")
     if missing != len(traces):
         raise TraceError(
-            job.file_name, where="traceEvents", found="GPU activities of which none can be booked (no usable times)",
-            wanted="kernels with time stamps and durations", advice="The profiler lost them: record again.",
+            job.file_name,
+            where="traceEvents",
+            found="GPU activities of which none can be booked (no usable times)",
+            wanted="kernels with time stamps and durations",
+            advice="The profiler lost them: record again.",
         )
 
 
@@ -270,7 +281,10 @@ def _no_gpu_work(con: duckdb.DuckDBPyConnection, file: str, kinds: dict[str, int
     wanted = "GPU activities"
     if launches:
         return TraceError(
-            file, where="traceEvents", found=f"{found}, though {launches} CUDA/HIP calls launched GPU work", wanted=wanted,
+            file,
+            where="traceEvents",
+            found=f"{found}, though {launches} CUDA/HIP calls launched GPU work",
+            wanted=wanted,
             advice="The profiler recorded the CPU side only: CUPTI did not start. Check that the libcupti of this CUDA version "
             "can be loaded, that no other profiler (nsys, DCGM) holds the GPU, and that profiling is allowed for this user "
             "(NVreg_RestrictProfilingToAdminUsers=0); then record again.",
@@ -281,7 +295,10 @@ def _no_gpu_work(con: duckdb.DuckDBPyConnection, file: str, kinds: dict[str, int
     elif classes and kinds.get("other_event", 0) * 2 > sum(kinds.values()):
         found = f"events of unknown categories {sorted(classes)}"
     return TraceError(
-        file, where="traceEvents", found=found, wanted=wanted,
+        file,
+        where="traceEvents",
+        found=found,
+        wanted=wanted,
         advice="Record with ProfilerActivity.CUDA switched on, in the worker process that owns the GPU.",
     )
 

@@ -1,0 +1,32 @@
+"""Fixtures: a home of one's own, and the shared real traces where they are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from pipeline.home import Home
+
+_SHARED = Path(os.environ.get("STEPLEDGER_SHARED_TRACES", Path(__file__).resolve().parents[2] / "shared" / "traces"))
+
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+settings.load_profile("default")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """A fresh home."""
+    made = Home(tmp_path / "home")
+    made.ensure()
+    return made
+
+
+@pytest.fixture(scope="session")
+def shared_traces() -> Path:
+    """The shared folder of real traces; tests that need it are skipped, visibly, where it is missing."""
+    if not _SHARED.is_dir():
+        pytest.skip("the shared traces are not on this machine")
+    return _SHARED
