@@ -85,9 +85,13 @@ SELECT
     timed.gap_after_ns,
     CASE WHEN timed.gap_after_ns > 0 THEN coalesce(cause.gap_cause, 'unknown') END AS gap_cause,
     timed.launch_lag_p50_ns,
-    timed.activities IS NOT NULL AS is_complete,
-    CASE WHEN timed.activities IS NULL THEN 'no_gpu_work' END AS incomplete_reason
+    timed.activities IS NOT NULL AND skew.step IS NULL AS is_complete,
+    CASE
+        WHEN timed.activities IS NULL THEN 'no_gpu_work'
+        WHEN skew.step IS NOT NULL THEN 'capture_start_skew'
+    END AS incomplete_reason
 FROM timed
 INNER JOIN stg_trace AS trace USING (trace_id)
 INNER JOIN alike USING (source)
+LEFT JOIN int_start_skew AS skew ON timed.trace_id = skew.trace_id AND timed.step = skew.step
 LEFT JOIN int_gap_cause AS cause ON timed.trace_id = cause.trace_id AND timed.device = cause.device AND timed.next_ns = cause.start_ns

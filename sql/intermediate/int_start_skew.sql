@@ -1,0 +1,30 @@
+-- First steps in which a collective waited for another rank's profiler to start: one communication kernel of 5 ms or more
+-- that takes at least 20 times the median of its name in the same step. (Recorded: 9 to 17 ms where others take 7 us.)
+-- Compared within the step, so that a large prefill, whose collectives are all long, is not taken for it.
+-- grain: trace_id, step
+WITH first_step AS (
+    SELECT trace_id, min(step) AS step
+    FROM int_step_window
+    GROUP BY trace_id
+),
+
+communication AS (
+    SELECT placed.trace_id, placed.step, rule.name, rule.dur_ns
+    FROM int_activity_step AS placed
+    INNER JOIN first_step USING (trace_id, step)
+    INNER JOIN int_activity_rule AS rule USING (trace_id, activity_id)
+    INNER JOIN kernel_rule USING (rule_id)
+    INNER JOIN category_info AS category ON kernel_rule.category = category.category
+    WHERE category.owner = 2
+),
+
+by_name AS (
+    SELECT trace_id, step, max(dur_ns) AS longest_ns, median(dur_ns) AS median_ns
+    FROM communication
+    GROUP BY trace_id, step, name
+)
+
+SELECT trace_id, step, max(longest_ns) AS longest_ns
+FROM by_name
+WHERE longest_ns >= 5000000 AND longest_ns >= 20 * median_ns
+GROUP BY trace_id, step
