@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check lint bench lock clean
+.PHONY: demo test check lint bench docs lock clean
 
 demo: $(READY)
 	$(BIN)/stepledger --home "$${STEPLEDGER_HOME:-warehouse}" demo
@@ -24,6 +24,9 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m tests.benchmarks.ingest
+
+docs: $(READY)
+	$(BIN)/python -m tests.readme
 
 lock: $(READY)
 	$(BIN)/pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-options --no-header --no-annotate --extra dev --output-file requirements.lock --upgrade pyproject.toml

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -23,23 +22,8 @@ app = typer.Typer(
 )
 
 
-class TableFormat(StrEnum):
-    """How a result is printed."""
-
-    table = "table"
-    csv = "csv"
-    json = "json"
-
-
-class FileFormat(StrEnum):
-    """How a mart is exported."""
-
-    csv = "csv"
-    parquet = "parquet"
-
-
 RunOption = Annotated[str | None, typer.Option("--run", help="The run: its name or id.")]
-FormatOption = Annotated[TableFormat, typer.Option("--format", help="How to print.")]
+FormatOption = Annotated[Literal["table", "csv", "json"], typer.Option("--format", help="How to print.")]
 
 
 def _version(value: bool) -> None:
@@ -64,6 +48,8 @@ def run(context: typer.Context) -> None:
     from pipeline.progress import Progress
 
     outcome = drain(context.obj, Progress())
+    if not outcome.built and not outcome.codes:
+        typer.echo(f"nothing new: no finished trace in {context.obj.inbox}", err=True)
     _export_and_show(context.obj, outcome.built)
     _leave(outcome.codes)
 
@@ -100,7 +86,7 @@ def build(context: typer.Context, run: RunOption = None) -> None:
     home: Home = context.obj
     runs = home.run_ids()
     if run is not None:
-        runs = [r for r in runs if run in (r, home.run_id_for(run))]
+        runs = [r for r in runs if r in {run, home.run_id_for(run)}]
         if not runs:
             raise UsageError(f"no run {run!r}; known runs: {', '.join(home.run_ids()) or 'none yet'}")
     outcome = build_runs(home, runs, Progress())
@@ -114,7 +100,7 @@ def show(
     context: typer.Context,
     run: Annotated[str, typer.Argument(help="The run: its name or id.")],
     phase: Annotated[str | None, typer.Option(help="prefill, decode, mixed, verify or unknown.")] = None,
-    form: FormatOption = TableFormat.table,
+    form: FormatOption = "table",
 ) -> None:
     """Print the breakdown table of a run."""
     from pipeline.output import write_rows
@@ -126,27 +112,27 @@ def show(
             return screens(con, find_run(con, run), phase)
 
     found = stable(context.obj, read)
-    if form is TableFormat.table:
+    if form == "table":
         for screen in found:
             print_screen(screen)
         return
     rows = [row for screen in found for row in screen.rollups]
     columns = list(rows[0]) if rows else []
-    write_rows(columns, [list(row.values()) for row in rows], form.value)
+    write_rows(columns, [list(row.values()) for row in rows], form)
 
 
 @app.command()
 def query(
     context: typer.Context,
     sql: Annotated[str, typer.Argument(help="One SELECT (or DESCRIBE, SHOW, SUMMARIZE, FROM, VALUES); - reads it from stdin.")],
-    form: FormatOption = TableFormat.table,
+    form: FormatOption = "table",
 ) -> None:
     """Ask the warehouse in SQL; reading only."""
     from pipeline.output import write_rows
     from pipeline.query import run_query
 
     columns, rows = run_query(context.obj, sys.stdin.read() if sql == "-" else sql)
-    write_rows(columns, rows, form.value)
+    write_rows(columns, rows, form)
 
 
 @app.command()
@@ -154,7 +140,7 @@ def export(
     context: typer.Context,
     mart: Annotated[str, typer.Argument(help="Which mart.")] = "step_breakdown",
     run: RunOption = None,
-    form: Annotated[FileFormat, typer.Option("--format", help="csv or parquet.")] = FileFormat.csv,
+    form: Annotated[Literal["csv", "parquet"], typer.Option("--format", help="How to write it.")] = "csv",
     output: Annotated[str | None, typer.Option("--output", help="A file, or - for stdout.")] = None,
     wide: Annotated[bool, typer.Option("--wide", help="One row a step, one column a rollup.")] = False,
 ) -> None:
@@ -169,14 +155,14 @@ def export(
         raise UsageError(f"--output takes one run; name it with --run: {', '.join(runs)}")
     for one in runs:
         if output == "-":
-            export_to_stdout(home, one, mart, form.value, wide=wide)
+            export_to_stdout(home, one, mart, form, wide=wide)
         else:
-            done = export_run(home, one, mart, form.value, Path(output) if output else None, wide=wide)
+            done = export_run(home, one, mart, form, Path(output) if output else None, wide=wide)
             typer.echo(str(done.path))
 
 
 @app.command()
-def runs(context: typer.Context, form: FormatOption = TableFormat.table) -> None:
+def runs(context: typer.Context, form: FormatOption = "table") -> None:
     """List the runs."""
     from pipeline.output import write_rows
     from pipeline.query import run_query
@@ -186,7 +172,7 @@ def runs(context: typer.Context, form: FormatOption = TableFormat.table) -> None
         "SELECT run_id, source, verdict, traces, ranks, ranks_expected, decode_steps, prefill_steps, gpu_name, engine "
         "FROM runs ORDER BY run_id, source",
     )
-    write_rows(columns, rows, form.value)
+    write_rows(columns, rows, form)
 
 
 @app.command()
@@ -194,14 +180,14 @@ def rules(
     context: typer.Context,
     explain: Annotated[str | None, typer.Option("--explain", help="A kernel name: which rule claims it, and why.")] = None,
     op: Annotated[str | None, typer.Option("--op", help="With --explain: the launching operator.")] = None,
-    form: FormatOption = TableFormat.table,
+    form: FormatOption = "table",
 ) -> None:
     """Show the kernel rules in force, the user's own first."""
     from pipeline.explain import explain_name, rule_rows
     from pipeline.output import write_rows
 
     columns, rows = rule_rows(context.obj) if explain is None else explain_name(context.obj, explain, op)
-    write_rows(columns, rows, form.value)
+    write_rows(columns, rows, form)
 
 
 @app.command()
@@ -213,7 +199,7 @@ def demo(context: typer.Context) -> None:
 
     home: Home = context.obj
     outcome = ingest_items(home, demo_items(), Progress())
-    _export_and_show(home, [DEMO_RUN])
+    _export_and_show(home, outcome.runs)
     typer.echo(
         f"\ndatabase: {home.database}\n"
         "next:\n"
@@ -250,11 +236,17 @@ def _leave(codes: list[ExitCode]) -> None:
 def main() -> None:
     """Entry point: every failure that has a name becomes one line and its exit code."""
     try:
-        app(standalone_mode=True)
+        try:
+            app(standalone_mode=True)
+        finally:
+            sys.stdout.flush()
     except StepledgerError as error:
         typer.echo(f"stepledger: error: {error}", err=True)
         sys.exit(int(error.exit_code))
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit) as leaving:
+        # `stepledger query ... | head`: the reader has what it wants. Typer turns a broken pipe into exit 1, a bug here.
+        if not isinstance(leaving, BrokenPipeError) and not isinstance(leaving.__context__, BrokenPipeError):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(int(ExitCode.OK))
     except KeyboardInterrupt:

@@ -48,7 +48,10 @@ class Contract:
 
         Raises ContractError that names the first difference: a column, its type, a NULL, or a repeated key.
         """
-        found = [(r[0], r[1]) for r in con.sql(f"DESCRIBE SELECT * FROM {relation}").fetchall()]
+        try:
+            found = [(r[0], r[1]) for r in con.sql(f"DESCRIBE SELECT * FROM {relation}").fetchall()]
+        except duckdb.Error as error:
+            raise ContractError(f"{self.layer}.{self.table}: not there, or no table: {error}") from error
         wanted = [(c.name, c.type) for c in self.columns]
         if found != wanted:
             diff = sorted(set(wanted) ^ set(found)) or "the order of columns"

@@ -11,6 +11,6 @@ DEMO_RUN = "demo"
 
 
 def demo_items() -> list[Waiting]:
-    """The demo traces: two ranks of a vLLM decode, cut from a recording (see pipeline/demo/README.md)."""
-    files = sorted(Path(resource("demo")).glob("*.json.gz"))
+    """The demo traces: two ranks of a vLLM decode, cut from a recording (see pipeline/demo_traces/README.md)."""
+    files = sorted(Path(resource("demo_traces")).glob("*.json.gz"))
     return [Waiting(path, DEMO_RUN, Path(DEMO_RUN) / path.name) for path in files]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,12 @@ def dicts(con: duckdb.DuckDBPyConnection, sql: str, params: list[Any] | None = N
     con.execute(sql, params) if params else con.execute(sql)
     columns = [d[0] for d in con.description or []]
     return [dict(zip(columns, row, strict=True)) for row in con.fetchall()]
+
+
+def files(folder: Path, pattern: str) -> str:
+    """A SQL literal of the files in `folder` that match `pattern`; the folder's own name is no pattern, whatever is in it."""
+    plain = re.sub(r"([\[*?])", r"[\1]", str(folder))
+    return literal(f"{plain}/{pattern}")
 
 
 def literal(value: object) -> str:

@@ -13,8 +13,7 @@ from pipeline.rules import categories, load_rules
 def rule_rows(home: Home) -> tuple[list[str], list[list[Any]]]:
     """The effective rules, in the order in which they are tried."""
     columns = ["order", "rule_id", "origin", "category", "subcategory", "fused", "name", "op", "after", "before"]
-    rules = load_rules(home.user_rules).rules
-    tried = [r for r in rules if r.is_positional] + [r for r in rules if not r.is_positional]
+    tried = load_rules(home.user_rules).rules
     return columns, [[i, r.id, r.origin, r.category, r.subcategory, r.is_fused, r.name, r.op, r.after, r.before] for i, r in enumerate(tried, 1)]
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal
 
 import duckdb
 import orjson
@@ -17,7 +20,11 @@ from pipeline.contracts import contracts
 from pipeline.duck import literal
 from pipeline.errors import UsageError
 from pipeline.home import Home
-from pipeline.warehouse import find_run, stable
+from pipeline.rules import rollups
+from pipeline.warehouse import find_run, opened, stable
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Format = Literal["csv", "parquet"]
 DEFAULT_MART = "step_breakdown"
@@ -35,95 +42,91 @@ class Exported:
 
 def export_run(home: Home, run: str, mart: str, form: Format, output: Path | None, *, wide: bool) -> Exported:
     """Write one mart of one run and its manifest. Raises UsageError for a run or mart that does not exist."""
-    return stable(home, lambda: _export_run(home, run, mart, form, output, wide=wide))
-
-
-def _export_run(home: Home, run: str, mart: str, form: Format, output: Path | None, *, wide: bool) -> Exported:
-    with duck.database(home.database, read_only=True) as con:
+    with opened(home) as con:
         run_id = find_run(con, run)
-        query = _query(mart, run_id, wide=wide)
-        name = f"{mart}_wide" if wide else mart
-        target = output or home.exports / run_id / f"{name}.{form}"
-        data = _rendered(con, query, form, home, wide=wide)
-        rows = duck.scalar(con, f"SELECT count(*) FROM ({query})")
-        if wide:
-            rows = duck.scalar(con, f"SELECT count(*) FROM steps WHERE run_id = {literal(run_id)}")
-        manifest = target.with_name("manifest.json") if output is None else target.with_name(f"{target.name}.manifest.json")
-        text = _manifest(con, run_id, name, form, target.name, rows, manifest)
-    write_file(target, data)
-    write_file(manifest, text)
+        table = _table(mart, run_id, wide=wide)
+    target = output or home.exports / run_id / f"{table.name}.{form}"
+    manifest = target.with_name("manifest.json") if output is None else target.with_name(f"{target.name}.manifest.json")
+    aside = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        rows, text = stable(home, lambda: _written(home, table, form, aside, target.name, manifest))
+        aside.replace(target)
+        write_file(manifest, text)
+    except OSError as error:
+        raise UsageError(f"{target}: cannot be written: {error.strerror}") from error
+    finally:
+        aside.unlink(missing_ok=True)
     return Exported(target, manifest, rows)
 
 
 def export_to_stdout(home: Home, run: str, mart: str, form: Format, *, wide: bool) -> None:
     """Write one mart of one run to stdout, without a manifest."""
+    with opened(home) as con:
+        table = _table(mart, find_run(con, run), wide=wide)
+    with TemporaryDirectory() as folder:
+        aside = Path(folder) / "export"
+        stable(home, lambda: _written(home, table, form, aside, "", None))
+        with aside.open("rb") as file:
+            shutil.copyfileobj(file, sys.stdout.buffer)
 
-    def once() -> bytes:
-        with duck.database(home.database, read_only=True) as con:
-            return _rendered(con, _query(mart, find_run(con, run), wide=wide), form, home, wide=wide)
 
-    sys.stdout.buffer.write(stable(home, once))
+@dataclass(frozen=True)
+class _Table:
+    """What is exported: its name, and the query that makes it, ordered."""
+
+    name: str
+    run_id: str
+    query: str
+    is_wide: bool
 
 
-def _query(mart: str, run_id: str, *, wide: bool) -> str:
+def _written(home: Home, table: _Table, form: Format, aside: Path, file: str, manifest: Path | None) -> tuple[int, bytes]:
+    with opened(home) as con:
+        if table.is_wide:
+            frame = _wide(con, table.run_id)
+            rows = len(frame)
+            frame.write_csv(aside) if form == "csv" else frame.write_parquet(aside)
+        else:
+            options = "FORMAT csv, HEADER" if form == "csv" else "FORMAT parquet, COMPRESSION zstd"
+            rows = con.execute(f"COPY ({table.query}) TO {literal(aside)} ({options})").fetchall()[0][0]
+        return rows, b"" if manifest is None else _manifest(con, table, form, file, rows, manifest)
+
+
+def _table(mart: str, run_id: str, *, wide: bool) -> _Table:
     known = contracts("marts")
     if wide and mart != DEFAULT_MART:
         raise UsageError(f"--wide is a form of {DEFAULT_MART}, not of {mart}")
     if mart not in known:
         raise UsageError(f"no mart {mart!r}; known marts: {', '.join(known)}")
-    order = ", ".join(("run_id", *known[mart].grain))
-    return f"SELECT * FROM {mart} WHERE run_id = {literal(run_id)} ORDER BY {order}"
+    query = f"SELECT * FROM {mart} WHERE run_id = {literal(run_id)} ORDER BY {', '.join(known[mart].grain)}"
+    return _Table(f"{mart}_wide" if wide else mart, run_id, query, wide)
 
 
-def _rendered(con: duckdb.DuckDBPyConnection, query: str, form: Format, home: Home, *, wide: bool) -> bytes:
-    if wide:
-        return _wide(con, query, form)
-    scratch = home.staging / f"export-{datetime.now(UTC).timestamp()}.{form}"
-    options = "FORMAT csv, HEADER" if form == "csv" else "FORMAT parquet, COMPRESSION zstd"
-    try:
-        con.execute(f"COPY ({query}) TO {literal(scratch)} ({options})")
-        return scratch.read_bytes()
-    finally:
-        scratch.unlink(missing_ok=True)
-
-
-def _wide(con: duckdb.DuckDBPyConnection, query: str, form: Format) -> bytes:
+def _wide(con: duckdb.DuckDBPyConnection, run_id: str) -> pl.DataFrame:
     """One row a step, one column a rollup (busy ns), in the rollups' fixed order: the same columns for every run."""
-    import io
-
-    import polars as pl
-
-    from pipeline.rules import rollups
-
-    frame = con.sql(query).pl()
-    run_id = literal(frame["run_id"][0]) if len(frame) else "NULL"
-    steps = con.sql(f"SELECT {', '.join(_KEYS)}, wall_ns, busy_ns, exposed_ns FROM steps WHERE run_id = {run_id}").pl()
-    keys = ["trace_id", "device", "step"]
-    totals = frame.filter(pl.col("step").is_not_null()).group_by(*keys, "rollup").agg(pl.col("busy_ns").sum())
-    table = totals.pivot(on="rollup", on_columns=list(rollups()), index=keys, values="busy_ns", aggregate_function="sum")
-    table = table.rename({name: f"{name} (busy_ns)" for name in rollups()})
-    wide = steps.join(table, on=keys, how="left", maintain_order="left").sort(keys)
-    wide = wide.with_columns(pl.col([f"{name} (busy_ns)" for name in rollups()]).fill_null(0))
-    out = io.BytesIO()
-    if form == "csv":
-        wide.write_csv(out)
-    else:
-        wide.write_parquet(out)
-    return out.getvalue()
-
-
-def _manifest(con: duckdb.DuckDBPyConnection, run_id: str, name: str, form: Format, file: str, rows: int, path: Path) -> bytes:
     where = f"WHERE run_id = {literal(run_id)}"
+    keys = ["trace_id", "device", "step"]
+    steps = con.sql(f"SELECT {', '.join(_KEYS)}, wall_ns, busy_ns, exposed_ns FROM steps {where}").pl()
+    parts = con.sql(f"SELECT {', '.join(keys)}, rollup, busy_ns FROM step_breakdown {where} AND step IS NOT NULL").pl()
+    names = {name: f"{name} (busy_ns)" for name in rollups()}
+    table = parts.pivot(on="rollup", on_columns=list(names), index=keys, values="busy_ns", aggregate_function="sum").rename(names)
+    wide: pl.DataFrame = steps.join(table, on=keys, how="left").sort(keys)
+    return wide.with_columns(wide.select(names.values()).fill_null(0))
+
+
+def _manifest(con: duckdb.DuckDBPyConnection, table: _Table, form: Format, file: str, rows: int, path: Path) -> bytes:
+    where = f"WHERE run_id = {literal(table.run_id)}"
     files: dict[str, Any] = {}
     if path.is_file():
         try:
             files = orjson.loads(path.read_bytes()).get("files", {})
         except orjson.JSONDecodeError:
             files = {}
-    files[file] = {"table": name, "format": form, "rows": rows}
     facts = duck.dicts(con, f"SELECT DISTINCT build_id, rules_sha, models_sha, contract_version FROM run_facts {where}")
+    files[file] = {"table": table.name, "format": form, "rows": rows, "build_id": facts[0]["build_id"] if facts else None}
     content = {
-        "run_id": run_id,
+        "run_id": table.run_id,
         "run_name": duck.scalar(con, f"SELECT min(run_name) FROM raw.trace {where}"),
         "exported_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "stepledger_version": __version__,

@@ -70,12 +70,17 @@ class Home:
         return self.root / "kernel_rules.toml"
 
     def ensure(self) -> None:
-        """Create the folders. Raises UsageError where the home cannot be written."""
+        """Create the folders. Raises UsageError where the home cannot be, or cannot be written."""
+        if odd := next((part for part in self.root.resolve().parts if "=" in part), None):
+            raise UsageError(f"{self.root}: DuckDB would read the folder {odd} as a column. Choose a home without `=` in its path.")
         try:
             for folder in (self.inbox, self.archive, self.quarantine, self.raw, self.marts, self.staging, self.exports):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"{self.root}: the home cannot be written: {error.strerror}. Choose another with --home.") from error
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> UsageError:
+        return UsageError(f"{self.root}: the home cannot be written: {error.strerror}. Choose another with --home.")
 
     def raw_run(self, run_id: str) -> Path:
         """The folder of a run's raw Parquet."""
@@ -102,7 +107,10 @@ class Home:
     def writing(self, say: Callable[[str], None]) -> Iterator[None]:
         """Hold the home for writing; waits, saying so, while another process has it. The lock dies with its process."""
         self.ensure()
-        handle = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            handle = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise self._unwritable(error) from error
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

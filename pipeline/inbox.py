@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +18,7 @@ from pipeline.atomic import move_file, write_file
 from pipeline.errors import StepledgerError, TraceError
 from pipeline.home import Home
 from pipeline.sources import names
+from pipeline.sources.detect import is_report_folder
 
 SETTLE_SECONDS = 5
 UNNAMED = "unnamed"
@@ -37,7 +40,7 @@ def waiting(inbox: Path) -> list[Waiting]:
     for entry in sorted(inbox.iterdir()) if inbox.is_dir() else []:
         if _is_hidden(entry):
             continue
-        if entry.is_dir() and not entry.is_symlink():
+        if entry.is_dir() and not entry.is_symlink() and not is_report_folder(entry):
             found += [Waiting(p, entry.name, p.relative_to(inbox)) for p in _files(entry)]
         else:
             run = run_name_of(entry.name)
@@ -49,7 +52,7 @@ def named(paths: list[Path], run: str | None) -> list[Waiting]:
     """Files outside the inbox: a folder is a run, loose files are grouped by name, `run` overrides both."""
     found = []
     for path in paths:
-        if path.is_dir():
+        if path.is_dir() and not is_report_folder(path):
             found += [Waiting(p, run or path.resolve().name, p) for p in _files(path)]
         else:
             found.append(Waiting(path, run or run_name_of(path.name), path))
@@ -58,12 +61,17 @@ def named(paths: list[Path], run: str | None) -> list[Waiting]:
 
 def run_name_of(file_name: str) -> str:
     """The run that a loose file belongs to: its name without rank and time fields."""
-    return names.from_file_name(file_name).run or UNNAMED
+    return names.from_file_name(re.sub(r"_(pqtdir|arwdir)$", "", file_name)).run or UNNAMED
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.rglob("*")):
-        if not path.is_dir() and not any(_is_hidden(Path(part)) for part in path.relative_to(folder).parts):
+    """Files below a folder; a folder that is one nsys export counts as one."""
+    for path in sorted(folder.iterdir()):
+        if _is_hidden(path):
+            continue
+        if path.is_dir() and not path.is_symlink() and not is_report_folder(path):
+            yield from _files(path)
+        else:
             yield path
 
 
@@ -75,7 +83,11 @@ def not_settled(path: Path) -> str | None:
     """Why a file in the inbox is left alone for now: it looks as if somebody were still writing it."""
     if path.suffix in _UNFINISHED:
         return f"{path.suffix} marks an unfinished copy"
-    age = time.time() - path.lstat().st_mtime
+    try:
+        inside = path.rglob("*") if path.is_dir() else ()
+        age = time.time() - max(p.lstat().st_mtime for p in (path, *inside))
+    except FileNotFoundError:
+        return "it was taken away"
     if 0 <= age < SETTLE_SECONDS:
         return f"changed {age:.0f} s ago; run again when it has been still for {SETTLE_SECONDS} s"
     return None
@@ -107,8 +119,8 @@ def quarantine(home: Home, item: Waiting, error: StepledgerError) -> Path:
 
 
 def _drop_empty_folders(inbox: Path, folder: Path) -> None:
-    while folder != inbox and inbox in folder.parents:
-        if any(folder.iterdir()):
-            return
-        folder.rmdir()
-        folder = folder.parent
+    """Up from `folder` to the inbox, until one still holds something (or has been given something meanwhile)."""
+    with suppress(OSError):
+        while inbox in folder.parents:
+            folder.rmdir()
+            folder = folder.parent

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from pipeline import inbox
-from pipeline.errors import ExitCode, ModelError, SideFile, StepledgerError, TraceError, UnfinishedFile
+from pipeline.errors import ContractError, ExitCode, SideFile, StepledgerError, TraceError, UnfinishedFile
 from pipeline.home import Home
 from pipeline.inbox import Waiting
-from pipeline.land import land
+from pipeline.land import land, size_of
 from pipeline.progress import Progress
 from pipeline.rules import load_rules
 from pipeline.warehouse import build_run, stale_runs, tidy, write_database
@@ -67,7 +67,7 @@ def build(home: Home, runs: list[str], progress: Progress) -> Outcome:
 
 
 def _land_all(home: Home, items: list[Waiting], outcome: Outcome, progress: Progress, *, from_inbox: bool) -> None:
-    total = sum(item.path.stat().st_size for item in items if item.path.is_file())
+    total = sum(size_of(item.path) for item in items if item.path.exists())
     with progress.bytes("reading", total) as on_read:
         for item in items:
             try:
@@ -83,6 +83,9 @@ def _land_all(home: Home, items: list[Waiting], outcome: Outcome, progress: Prog
                     progress.say(f"quarantined: {error} (now {moved.relative_to(home.root)})")
                 else:
                     progress.say(f"not read: {error}")
+            except ContractError as error:
+                outcome.codes.append(error.exit_code)
+                progress.say(f"not landed, left where it is: {item.path.name}: {error}")
 
 
 def _land_one(home: Home, item: Waiting, outcome: Outcome, progress: Progress, on_read: Callable[[int], None], *, from_inbox: bool) -> None:
@@ -107,9 +110,6 @@ def _build(home: Home, runs: list[str], outcome: Outcome, progress: Progress) ->
         try:
             with progress.task(f"building {run_id}"):
                 build_run(home, run_id, rules, threads=os.cpu_count() or 1, memory_limit=BUILD_MEMORY)
-        except ModelError as error:
-            outcome.codes.append(error.exit_code)
-            progress.say(f"run {run_id}: {error}")
         except StepledgerError as error:
             outcome.codes.append(error.exit_code)
             progress.say(f"run {run_id}: {error}")

@@ -12,7 +12,6 @@ from pathlib import Path
 from pipeline import duck
 from pipeline.atomic import commit_folder
 from pipeline.contracts import contracts
-from pipeline.duck import literal
 from pipeline.errors import SideFile, TraceError
 from pipeline.home import Home
 from pipeline.sources.detect import reader_for
@@ -52,7 +51,7 @@ def land(home: Home, path: Path, run_name: str, on_read: Callable[[int], None], 
                 path=path,
                 file_name=path.name,
                 file_id=file_id,
-                file_bytes=path.stat().st_size,
+                file_bytes=size_of(path),
                 sha256=sha256,
                 run_name=run_name,
                 out=out,
@@ -73,10 +72,20 @@ def _check(out: Path) -> None:
     """Hold every table to its contract: columns, types, no NULL where never, unique grain."""
     with duck.working(out.parent / "work", threads=1, memory_limit="256MB") as con:
         for table, contract in contracts("raw").items():
-            contract.check(con, f"read_parquet({literal(out / f'{table}.parquet')}, hive_partitioning = false)")
+            contract.check(con, f"read_parquet({duck.files(out, f'{table}.parquet')}, hive_partitioning = false)")
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, or of all files of a report's folder."""
+    return sum(p.stat().st_size for p in path.rglob("*") if p.is_file()) if path.is_dir() else path.stat().st_size
 
 
 def _sha256(path: Path) -> str:
+    """Hash of the bytes as dropped; of a folder: of its files' sorted relative names and hashes."""
+    if path.is_dir():
+        files = sorted(p for p in path.rglob("*") if p.is_file())
+        listing = "\n".join(f"{p.relative_to(path).as_posix()} {_sha256(p)}" for p in files)
+        return hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()
     digest = hashlib.sha256()
     try:
         with path.open("rb") as file:

@@ -81,18 +81,21 @@ def build_marts(
         run_models(con)
         for table, contract in contracts("marts").items():
             key = ", ".join(f'"{k}"' for k in contract.grain)
-            con.execute(
-                f"COPY (SELECT {contract.select_list()} FROM {table} ORDER BY {key}) TO {literal(out / f'{table}.parquet')} "
-                "(FORMAT parquet, COMPRESSION zstd)"
-            )
-            contract.check(con, f"read_parquet({literal(out / f'{table}.parquet')}, hive_partitioning = false)")
+            try:
+                con.execute(
+                    f"COPY (SELECT {contract.select_list()} FROM {table} ORDER BY {key}) TO {literal(out / f'{table}.parquet')} "
+                    "(FORMAT parquet, COMPRESSION zstd)"
+                )
+            except duckdb.Error as error:
+                raise ModelError(f"marts.{table} is not what schemas/marts/{table}.toml says: {error}") from error
+            contract.check(con, f"read_parquet({duck.files(out, f'{table}.parquet')}, hive_partitioning = false)")
 
 
 def prepare(con: duckdb.DuckDBPyConnection, raw_run: Path, run_id: str, rules: RuleSet, build_id: str, inputs_sha: str) -> None:
     """Give the connection what models read: raw views of one run, rules, macros and facts of the build."""
     con.execute("CREATE SCHEMA raw")
     for table in contracts("raw"):
-        pattern = literal(raw_run / "*" / f"{table}.parquet")
+        pattern = duck.files(raw_run, f"*/{table}.parquet")
         con.execute(
             f"CREATE VIEW raw.{table} AS SELECT {literal(run_id)} AS run_id, * "
             f"FROM read_parquet({pattern}, union_by_name = true, hive_partitioning = false)"

@@ -29,6 +29,7 @@ def console() -> Console:
 def write_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: Format) -> None:
     """Print one result."""
     if form == "json":
+        columns = _unique(columns)
         objects = [dict(zip(columns, map(_json_value, row), strict=True)) for row in rows]
         sys.stdout.write(orjson.dumps(objects, default=str, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode())
     elif form == "csv":
@@ -37,6 +38,18 @@ def write_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: Form
         writer.writerows([["" if v is None else _text(v) for v in row] for row in rows])
     else:
         print_table(columns, rows)
+
+
+def _unique(columns: Sequence[str]) -> list[str]:
+    """Column names as keys of an object: a repeated one gets a number, as DuckDB names it in a table."""
+    found: list[str] = []
+    for column in columns:
+        name, number = column, 0
+        while name in found:
+            number += 1
+            name = f"{column}_{number}"
+        found.append(name)
+    return found
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

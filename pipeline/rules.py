@@ -22,6 +22,9 @@ _COUNTS = ("graph_tokens", "context_requests", "scheduled_context_tokens", "gene
 _FIELDS = {"id", "name", "op", "after", "before", "category", "subcategory", "fused", "example", "example_op", "example_after",
            "example_before", "note"}  # fmt: skip
 
+_RESERVED = ("unclassified", "opaque_graph")
+"""Ids of activities that no rule claims: no rule may have them."""
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -48,7 +51,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class RuleSet:
-    """The rules in force: the user's first, then ours."""
+    """The rules in force, in the order in which they are tried: the user's before ours, of each those by place before those by name."""
 
     rules: tuple[Rule, ...]
     sha: str
@@ -91,12 +94,19 @@ def load_rules(user_file: Path | None = None) -> RuleSet:
     user: tuple[Rule, ...] = ()
     text = ""
     if user_file is not None and user_file.is_file():
-        text = user_file.read_text(encoding="utf-8")
-        user = _parse(text, "home", str(user_file.name))
+        try:
+            text = user_file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{user_file.name}: not UTF-8 text: {error}") from error
+        user = _parse(text, "home", user_file.name)
     taken = {r.id for r in user}
-    rules = (*user, *(r for r in own if r.id not in taken))
+    rules = (*_tried_order(user), *_tried_order(tuple(r for r in own if r.id not in taken)))
     digest = hashlib.sha256((text + _schema("kernel_rules.toml") + _schema("categories.toml") + _schema("step_markers.toml")).encode())
     return RuleSet(rules, digest.hexdigest()[:16])
+
+
+def _tried_order(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    return (*(r for r in rules if r.is_positional), *(r for r in rules if not r.is_positional))
 
 
 def _schema(name: str) -> str:
@@ -108,6 +118,8 @@ def _parse(text: str, origin: str, file: str) -> tuple[Rule, ...]:
         entries = tomllib.loads(text).get("rule", [])
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{file}: not valid TOML: {error}") from error
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise UsageError(f"{file}: rules are written as [[rule]] tables")
     rules = []
     for number, entry in enumerate(entries, start=1):
         where = f"{file}: rule {number} ({entry.get('id', 'without id')})"
@@ -115,6 +127,10 @@ def _parse(text: str, origin: str, file: str) -> tuple[Rule, ...]:
             raise UsageError(f"{where}: unknown fields {sorted(unknown)}; known are {sorted(_FIELDS)}")
         if missing := {"id", "name", "category"} - entry.keys():
             raise UsageError(f"{where}: {sorted(missing)} missing")
+        if wrong := sorted(field for field, value in entry.items() if not isinstance(value, bool if field == "fused" else str)):
+            raise UsageError(f"{where}: {wrong} must be text (fused: true or false)")
+        if entry["id"] in _RESERVED:
+            raise UsageError(f"{where}: the id is taken by what no rule claims; choose another")
         for field in ("category", "after", "before"):
             if (value := entry.get(field)) is not None and value not in categories():
                 raise UsageError(f"{where}: {field} {value!r} is none of {sorted(categories())}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,8 +117,12 @@ booked AS (
     WHERE work.run_id IN (SELECT run_id FROM steps WHERE {within})
     GROUP BY ALL
 ),
-by_match AS (SELECT name, match_id, avg(busy_ns) AS busy_ns, avg(exposed_ns) AS exposed_ns FROM booked GROUP BY ALL)
-SELECT name, median(busy_ns) AS busy_ns, avg(busy_ns) AS mean_ns, median(exposed_ns) AS exposed_ns FROM by_match GROUP BY name
+by_match AS (SELECT name, match_id, avg(busy_ns) AS busy_ns, avg(exposed_ns) AS exposed_ns FROM booked GROUP BY ALL),
+by_rank AS (SELECT name, trace_id, device, median(busy_ns) AS busy_ns FROM booked GROUP BY ALL),
+spread AS (SELECT name, min(busy_ns) AS lowest_ns, max(busy_ns) AS highest_ns FROM by_rank GROUP BY name)
+SELECT name, median(by_match.busy_ns) / 1e6 AS ms_p50, avg(by_match.busy_ns) / 1e6 AS ms_mean, median(exposed_ns) / 1e6 AS exposed_ms_p50,
+    any_value(lowest_ns) / 1e6 AS ms_rank_min, any_value(highest_ns) / 1e6 AS ms_rank_max
+FROM by_match JOIN spread USING (name) GROUP BY name ORDER BY name DESC
 """
 
 
@@ -131,26 +136,36 @@ def print_screen(screen: Screen) -> None:
     else:
         _print_refusal(out, screen)
     if screen.unclassified:
-        out.print("\nMost expensive names that no rule claims (add rules to kernel_rules.toml in the home):", style="bold")
+        out.print()
+        _note(out, "Most expensive names that no rule claims (add rules to kernel_rules.toml in the home):", indent="", style="bold")
+        table = Table(box=None, pad_edge=False, show_header=False)
+        for _ in range(2):
+            table.add_column(justify="right", no_wrap=True)
+        table.add_column(overflow="fold")
         for row in screen.unclassified:
-            out.print(f"  {row['ms']:9.3f} ms  {row['calls']:>7} calls  {row['short_name'][:60]}", markup=False)
+            table.add_row(f"  {row['ms']:.3f} ms", f"{row['calls']} calls", Text(row["short_name"]))
+        _print_table(out, table)
 
 
 def _print_head(out: Console, screen: Screen) -> None:
     f = screen.facts
     of = f" of {f['ranks_expected']}" if f["ranks_expected"] else ""
-    out.print(f"run {f['run_id']} ({f['source']})   verdict: {f['verdict']}", style="bold", markup=False)
-    facts = [f"engine {f['engine'] or 'unknown'}", f["gpu_name"] or "GPU unknown", f"{f['traces']} traces, {f['ranks']}{of} ranks"]
-    out.print("  " + ", ".join(facts), markup=False)
+    _note(out, f"run {f['run_id']} ({f['source']})   verdict: {f['verdict']}", indent="", style="bold")
+    _note(out, f"engine {f['engine'] or 'unknown'}, {f['gpu_name'] or 'GPU unknown'}, {f['traces']} traces, {f['ranks']}{of} ranks")
     counts = ", ".join(f"{row['steps']} {row['phase']}" for row in sorted(screen.steps, key=lambda r: r["phase"]))
-    out.print(f"  steps over all ranks: {counts or 'none found'}", markup=False)
+    _note(out, f"steps over all ranks: {counts or 'none found'}")
     for row in screen.left_out:
-        out.print(f"  left out of means: {row['steps']} {row['phase']} ({row['reason']})", markup=False)
+        _note(out, f"left out of means: {row['steps']} {row['phase']} ({row['reason']})")
     for row in screen.no_step:
-        out.print(
-            f"  in no step: {row['activities']} activities, {row['busy_ns'] / 1e6:.3f} ms ({_REASONS.get(row['reason'], row['reason'])})",
-            markup=False,
-        )
+        reason = _REASONS.get(row["reason"], row["reason"])
+        _note(out, f"in no step: {row['activities']} activities, {row['busy_ns'] / 1e6:.3f} ms ({reason})")
+
+
+def _print_table(out: Console, table: Table) -> None:
+    """A table without the blanks that would fill its last column."""
+    with out.capture() as drawn:
+        out.print(table)
+    out.out("\n".join(line.rstrip() for line in drawn.get().splitlines()), highlight=False)
 
 
 _REASONS = {
@@ -162,29 +177,26 @@ _REASONS = {
 
 
 def _print_ranks(out: Console, screen: Screen) -> None:
-    table = Table(
-        box=None, pad_edge=False, header_style="bold", title=f"\nWall time of a {screen.phase} step, ms", title_justify="left", title_style="bold"
-    )
+    if not screen.ranks:
+        out.print("\nWall time: unknown (it needs a complete step that another step follows)")
+        return
+    out.print(f"\nWall time of a {screen.phase} step, ms", style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("rank", "p50", "p90", "mean", "= compute", "+ comm", "+ other", "+ idle", "+ gap"):
         table.add_column(name, justify="right", no_wrap=True)
-    if not screen.ranks:
-        out.print("\nWall time: unknown (one step only; a wall needs the next step's start)")
-        return
     notes = []
     for r in screen.ranks:
         label = f"{'?' if r['rank'] is None else r['rank']}" + (f" gpu{r['device']}" if _several_devices(screen) else "")
         parts = [r["wall_p50"], r["wall_p90"], r["wall_mean"], r["compute"], r["communication"], r["other"], r["idle_inside"], r["gap"]]
-        table.add_row(label, *(f"{(p or 0) / 1e6:.3f}" for p in parts))
+        table.add_row(label, *(_ms((p or 0) / 1e6) for p in parts))
         idle = (r["idle_inside"] + r["gap"]) / r["wall_mean"] if r["wall_mean"] else 0
         if r["lag"] is not None and r["lag"] < _LAUNCH_BOUND_LAG_NS and idle > _LAUNCH_BOUND_IDLE:
-            notes.append(
-                f"rank {label} is launch-bound: kernels start {r['lag'] / 1e3:.0f} us after their launch call, the GPU is idle {idle:.0%} of the time"
-            )
+            notes.append(f"rank {label} is launch-bound: {r['lag'] / 1e3:.0f} us from launch call to kernel, GPU idle {idle:.0%} of the time")
         elif r["host_late"]:
             notes.append(f"rank {label}: {r['host_late']} of {r['steps']} gaps came from a late host")
-    out.print(table)
+    _print_table(out, table)
     for note in notes:
-        out.print(f"  {note}", markup=False)
+        _note(out, note)
 
 
 def _several_devices(screen: Screen) -> bool:
@@ -192,48 +204,68 @@ def _several_devices(screen: Screen) -> bool:
 
 
 def _print_rollups(out: Console, screen: Screen) -> None:
-    is_wide = out.width >= _WIDE_COLUMNS
     steps, ranks = screen.rollups[0]["steps"], screen.rollups[0]["ranks"]
-    title = f"\nGPU time of a {screen.phase} step, ms (median over {steps} steps of the mean over {ranks} ranks)"
-    table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left", title_style="bold")
-    table.add_column("", no_wrap=True)
+    out.print(f"\nGPU time of a {screen.phase} step, ms ({steps} steps, mean over {ranks} ranks)", style="bold", markup=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    is_wide = out.width >= _WIDE_COLUMNS
     names = ["p50", "ranks", "calls", "exposed", "share"]
     names += ["us/call", "mean", "p90", "p99", "worst rank", "of wall"] if is_wide else []
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
-    differ = False
     for r in screen.rollups:
-        spread = f"{r['ms_rank_min']:.2f}-{r['ms_rank_max']:.2f}"
-        apart = r["ms_rank_min"] > 0 and r["ms_rank_max"] > 2 * r["ms_rank_min"] and r["ms_rank_max"] > 0.1
-        differ |= apart
-        calls = str(r["calls_mode"]) if r["calls_min"] == r["calls_max"] else f"{r['calls_mode']} ({r['calls_min']}-{r['calls_max']})"
-        cells = ["see ranks" if apart else f"{r['ms_p50']:.3f}", spread, calls, f"{r['exposed_ms_p50']:.3f}", f"{r['share']:.1%}"]
-        if is_wide:
-            cells += [
-                f"{r['us_per_call'] or 0:.2f}",
-                f"{r['ms_mean']:.3f}",
-                f"{r['ms_p90']:.3f}",
-                f"{r['ms_p99']:.3f}",
-                "?" if r["worst_rank"] is None else str(r["worst_rank"]),
-                "" if r["wall_share"] is None else f"{r['wall_share']:.1%}",
-            ]
-        table.add_row(r["rollup"], *cells)
-    total = next((s["mean_ns"] for s in screen.subtotals if s["name"] == "All GPU time"), 0)
-    for s in sorted(screen.subtotals, key=lambda s: s["name"], reverse=True):
-        share = f"{s['mean_ns'] / total:.1%}" if total else ""
-        table.add_row(Text(s["name"], style="italic"), f"{s['busy_ns'] / 1e6:.3f}", "", "", f"{s['exposed_ns'] / 1e6:.3f}", share)
-    out.print(table)
-    out.print("  p50 is summed kernel time: kernels overlap, so it may exceed wall. exposed books each instant once.", markup=False)
-    if differ:
-        out.print("  see ranks: the ranks differ by more than 2x, so one number would hide it.", markup=False)
+        table.add_row(r["rollup"], *_cells(r, is_wide=is_wide))
+    total = next((s["ms_mean"] for s in screen.subtotals if s["name"] == "All GPU time"), 0)
+    for s in screen.subtotals:
+        table.add_row(Text(s["name"], style="italic"), *_cells(s | {"share": s["ms_mean"] / total if total else None}, is_wide=is_wide))
+    _print_table(out, table)
+    _note(out, "p50 is summed kernel time: kernels overlap, so it may exceed wall.")
+    _note(out, "exposed books each instant once.")
+    if any(map(_apart, [*screen.rollups, *screen.subtotals])):
+        _note(out, "see ranks: the ranks differ by 2x or more, so one number would hide it.")
+
+
+def _apart(row: dict[str, Any]) -> bool:
+    """Do the ranks differ so much that one number for them would mislead?"""
+    return bool(row["ms_rank_max"] > 0 and row["ms_rank_max"] >= 2 * row["ms_rank_min"])
+
+
+def _cells(row: dict[str, Any], *, is_wide: bool) -> list[str]:
+    """One row of the table; a column that a subtotal does not have is empty."""
+
+    def one(key: str) -> str:
+        return "" if row.get(key) is None or _apart(row) else _ms(row[key])
+
+    calls = ""
+    if "calls_mode" in row:
+        calls = str(row["calls_mode"]) if row["calls_min"] == row["calls_max"] else f"{row['calls_mode']} ({row['calls_min']}-{row['calls_max']})"
+    share, wall_share = (f"{row[key]:.1%}" if row.get(key) is not None else "" for key in ("share", "wall_share"))
+    spread = f"{_ms(row['ms_rank_min'])}-{_ms(row['ms_rank_max'])}"
+    cells = ["see ranks" if _apart(row) else one("ms_p50"), spread, calls, one("exposed_ms_p50"), share]
+    if is_wide:
+        worst = "" if "worst_rank" not in row else "?" if row["worst_rank"] is None else str(row["worst_rank"])
+        cells += [one("us_per_call"), one("ms_mean"), one("ms_p90"), one("ms_p99"), worst, wall_share]
+    return cells
+
+
+def _ms(value: float) -> str:
+    """A time with as many decimals as a narrow column has room for."""
+    return f"{value:.{3 if value < 100 else 2 if value < 1000 else 1}f}"
+
+
+def _note(out: Console, text: str, *, indent: str = "  ", style: str = "") -> None:
+    """Words on the screen, wrapped with their indent."""
+    out.print(textwrap.fill(text, out.width, initial_indent=indent, subsequent_indent=indent), style=style, markup=False, soft_wrap=True)
 
 
 def _print_refusal(out: Console, screen: Screen) -> None:
-    out.print("\nNo step was found, so per-step numbers are refused, not invented. The whole capture:", markup=False)
+    what = "No complete step with GPU work" if screen.steps else "No step"
+    out.print()
+    _note(out, f"{what} was found, so per-step numbers are refused, not invented. The whole capture:", indent="")
     total = sum(r["busy_ns"] for r in screen.capture) or 1
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("", "busy ms", "exposed ms", "calls", "share"):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     for r in screen.capture:
         table.add_row(r["rollup"], f"{r['busy_ns'] / 1e6:.3f}", f"{r['exposed_ns'] / 1e6:.3f}", str(r["calls"]), f"{r['busy_ns'] / total:.1%}")
-    out.print(table)
+    _print_table(out, table)

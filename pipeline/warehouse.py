@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
@@ -78,17 +76,13 @@ def build_run(home: Home, run_id: str, rules: RuleSet, *, threads: int, memory_l
 def stale_runs(home: Home) -> list[str]:
     """Runs whose marts are missing, were built from other files, or by other models or an older contract."""
     built: dict[str, set[tuple[str, str, int]]] = {}
-    files = [str(p) for p in home.marts.glob("run_id=*/run_facts.parquet") if p.parent.name != f"run_id={TEMPLATE}"]
-    if files:
-        with duckdb.connect() as con:
-            for file in files:
-                columns = {row[0] for row in duck.rows(con, f"DESCRIBE FROM read_parquet({literal(file)}, hive_partitioning = false)")}
-                if not {"inputs_sha", "models_sha", "contract_version"} <= columns:
-                    continue
-                run_id = Path(file).parent.name.removeprefix("run_id=")
-                built[run_id] = set(
-                    duck.rows(con, f"SELECT inputs_sha, models_sha, contract_version FROM read_parquet({literal(file)}, hive_partitioning = false)")
-                )
+    with duckdb.connect() as con:
+        for folder in (path.parent for path in home.marts.glob("run_id=*/run_facts.parquet")):
+            facts = f"read_parquet({duck.files(folder, 'run_facts.parquet')}, hive_partitioning = false)"
+            columns = {row[0] for row in duck.rows(con, f"DESCRIBE FROM {facts}")}
+            if {"inputs_sha", "models_sha", "contract_version"} <= columns:
+                run_id = folder.name.removeprefix("run_id=")
+                built[run_id] = set(duck.rows(con, f"SELECT inputs_sha, models_sha, contract_version FROM {facts}"))
     return [r for r in home.run_ids() if built.get(r) != {(inputs_sha(home, r), models_sha(), CONTRACT_VERSION)}]
 
 
@@ -112,15 +106,10 @@ def write_database(home: Home) -> None:
 def lake_scan(home: Home, layer: str, table: str) -> str:
     """The table function that reads one table of all runs, with run_id as text (a run may be called 2026)."""
     if layer == "raw":
-        pattern = f"{_no_glob(home.raw.resolve())}/*/*/{table}.parquet"
-        return f"read_parquet({literal(pattern)}, hive_types = {{'run_id': VARCHAR, 'file_id': VARCHAR}}, union_by_name = true)"
-    pattern = f"{_no_glob(home.marts.resolve())}/*/{table}.parquet"
-    return f"read_parquet({literal(pattern)}, hive_types = {{'run_id': VARCHAR}})"
-
-
-def _no_glob(path: Path) -> str:
-    """A path in which DuckDB sees no wildcard."""
-    return re.sub(r"([\[*?])", r"[\1]", str(path))
+        files = duck.files(home.raw.resolve(), f"*/*/{table}.parquet")
+        return f"read_parquet({files}, hive_types = {{'run_id': VARCHAR, 'file_id': VARCHAR}}, union_by_name = true)"
+    files = duck.files(home.marts.resolve(), f"*/{table}.parquet")
+    return f"read_parquet({files}, hive_types = {{'run_id': VARCHAR}})"
 
 
 def _write_templates(home: Home) -> None:
@@ -144,12 +133,17 @@ def _write_templates(home: Home) -> None:
             commit_folder(staged, target)
 
 
+def opened(home: Home) -> duckdb.DuckDBPyConnection:
+    """The database of views, read-only. Raises UsageError where there is none yet."""
+    if not home.database.is_file():
+        raise UsageError(f"{home.root}: no warehouse yet. Drop traces into {home.inbox} and say `stepledger run`, or try `stepledger demo`.")
+    return duck.database(home.database, read_only=True)
+
+
 @contextmanager
 def reading(home: Home) -> Iterator[duckdb.DuckDBPyConnection]:
     """A read-only session that sees the lake only: no other file, no extension, no changed setting."""
-    if not home.database.is_file():
-        raise UsageError(f"{home.root}: no warehouse yet. Drop traces into {home.inbox} and say `stepledger run`, or try `stepledger demo`.")
-    with duck.database(home.database, read_only=True) as con:
+    with opened(home) as con:
         lake = home.raw.parent.resolve()
         con.execute(f"SET allowed_directories = [{literal(f'{lake}/')}]")
         con.execute("SET enable_external_access = false")

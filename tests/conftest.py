@@ -9,6 +9,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from pipeline.home import Home
+from tests.builders import ingest_into
+from tests.homes import pair
 
 _SHARED = Path(os.environ.get("STEPLEDGER_SHARED_TRACES", Path(__file__).resolve().parents[2] / "shared" / "traces"))
 
@@ -30,3 +32,15 @@ def shared_traces() -> Path:
     if not _SHARED.is_dir():
         pytest.skip("the shared traces are not on this machine")
     return _SHARED
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """A home with two runs of two ranks, `a` and `2026`, for tests that only read."""
+    folder = tmp_path_factory.mktemp("built")
+    made = Home(folder / "home")
+    made.ensure()
+    for seed, run in enumerate(("a", "2026")):
+        outcome = ingest_into(made, *pair(folder / run, seed=seed), run=run)
+        assert outcome.built == [run]
+    return made

@@ -10,6 +10,7 @@ from pathlib import Path
 from pipeline.errors import SideFile, TraceError
 from pipeline.sources.job import ReadJob
 from pipeline.sources.kineto import read_kineto
+from pipeline.sources.nsys import read_nsys
 
 _SQLITE = b"SQLite format 3\0"
 _SIDE_FILES = (
@@ -17,6 +18,7 @@ _SIDE_FILES = (
     (re.compile(r"^capture\.json$"), "notes on a capture"),
     (re.compile(r"^run\.toml$"), "facts about a run"),
     (re.compile(r"\.async_llm\."), "the trace of vLLM's front-end process: CPU only, no GPU work"),
+    (re.compile(r"\.sqlite-journal$"), "left behind by an interrupted export; the .sqlite beside it is refused"),
     (re.compile(r"^graph_capture_rank_\d+\."), "a trace of CUDA graph capture, not of serving"),
 )
 
@@ -26,10 +28,23 @@ def side_file_note(name: str) -> str | None:
     return next((note for pattern, note in _SIDE_FILES if pattern.search(name)), None)
 
 
+def is_report_folder(path: Path) -> bool:
+    """Is this folder one nsys export (parquetdir, arrowdir), not a run of several files?"""
+    return path.is_dir() and any((path / f"StringIds.{form}").is_file() for form in ("parquet", "arrow"))
+
+
+def _is_fresh_export(export: Path, report: Path) -> bool:
+    return export.is_file() and report.is_file() and export.stat().st_mtime >= report.stat().st_mtime
+
+
 def reader_for(path: Path) -> Callable[[ReadJob], None]:
     """The reader of `path`. Raises SideFile for a known side file, TraceError for what no reader can read."""
     if note := side_file_note(path.name):
         raise SideFile(path.name, note)
+    if is_report_folder(path):
+        return read_nsys
+    if path.suffix == ".nsys-rep" and _is_fresh_export(path.with_suffix(".sqlite"), path):
+        raise SideFile(path.name, "the report that the .sqlite beside it was exported from; the export is read")
     try:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
@@ -46,12 +61,6 @@ def reader_for(path: Path) -> Callable[[ReadJob], None]:
         raise TraceError(
             path.name, where="opening it", found=error.strerror or str(error), wanted="a readable file", advice="Check its permissions."
         ) from error
-    if start.startswith(_SQLITE) or path.suffix == ".nsys-rep":
-        raise TraceError(
-            path.name,
-            where="start of the file",
-            found="an Nsight Systems report",
-            wanted="a Kineto chrome trace",
-            advice="This version reads torch.profiler traces only.",
-        )
+    if start.startswith(_SQLITE) or path.suffix in {".sqlite", ".nsys-rep"}:
+        return read_nsys
     return read_kineto

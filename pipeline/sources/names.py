@@ -1,7 +1,8 @@
 """What file and process names tell: rank, parallel coordinates, host, and the run that ranks share.
 
 Patterns of the writers in use: vLLM (`dp0_pp0_tp1_dcp0_ep1_rank1`, `<id>-rank-1`), SGLang (`-TP-1-DP-0`), torch's
-handler (`<host>_<pid>.<ns>.pt.trace.json`), HTA (`rank-1`), gpt-fast (`_rank_1`).
+handler (`<host>_<pid>.<ns>.pt.trace.json`), HTA (`rank-1.Apr_03_18_51_38.<pid>`), gpt-fast (`_rank_1`), Kineto on demand
+(`libkineto_activities_<pid>`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from dataclasses import dataclass
 
 _SUFFIX = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz|\.zst)?$|\.(sqlite|nsys-rep|gz|zst|json)$", re.IGNORECASE)
 _TIME = re.compile(r"[._-](\d{10,20}(\.\d+)?)(?=$|[._-])")
-_RANK = re.compile(r"(?:^|[._-])rank[-_]?(\d+)(?=$|[._-])", re.IGNORECASE)
-_COORDINATE = re.compile(r"(?:^|[._-])(dp|tp|pp|dcp|ep|cp|sp)[-_]?(\d+)(?=$|[._-])", re.IGNORECASE)
+_DATE_AND_PID = re.compile(r"(?:^|[._-])[A-Z][a-z]{2}(?:_\d{2}){4}(?:\.\d+)?(?=$|[._-])")
+_ON_DEMAND_PID = re.compile(r"(?<=libkineto_activities)_\d+(?=$|[._-])")
+_RANK = re.compile(r"(?:^|[._-])rank[-_]?(\d{1,9})(?=$|[._-])", re.IGNORECASE)
+_COORDINATE = re.compile(r"(?:^|[._-])(dp|tp|pp|dcp|ep|cp|sp)[-_]?(\d{1,9})(?=$|[._-])", re.IGNORECASE)
 _STAGE = re.compile(r"[._-](EXTEND|DECODE|prefill|decode)$")
 _HANDLER = re.compile(r"^(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*)_(?P<pid>\d+)$")
-_PROCESS_COORDINATE = re.compile(r"(?:_|\b)(DP|TP|PP|EP)(\d+)")
+_PROCESS_COORDINATE = re.compile(r"(?:_|\b)(DP|TP|PP|EP)(\d{1,9})(?!\d)")
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,15 @@ def from_file_name(file_name: str) -> NameFields:
     while (shorter := _SUFFIX.sub("", stem)) != stem:
         stem = shorter
     stage = _STAGE.search(stem)
-    stem = _STAGE.sub("", _TIME.sub("", f"_{stem}")[1:])
-    handler = _HANDLER.match(stem)
-    if handler:
-        return NameFields(run="", host=handler["host"])
+    timeless, times = _TIME.subn("", f"_{stem}")
+    stem = _STAGE.sub("", timeless[1:])
+    for pattern in (_DATE_AND_PID, _ON_DEMAND_PID):
+        stem = pattern.sub("", stem)
     rank = _RANK.search(stem)
     coordinates = {key.lower(): int(n) for key, n in _COORDINATE.findall(stem)}
+    handler = _HANDLER.match(stem)
+    if handler and times and not rank and not coordinates:
+        return NameFields(run="", host=handler["host"])
     while (bare := _COORDINATE.sub("", _RANK.sub("", stem))) != stem:
         stem = bare
     run = stem.strip("._-")

@@ -1,5 +1,6 @@
--- The step of each activity: by its launch; without a launch record, by GPU time, but only well inside one step's own work
--- on that device. Otherwise none, with the reason: nothing is invented.
+-- The step of each activity: by its launch; without a launch record, by GPU time, but only where the kernels of one step
+-- alone run on that device (its copies may run ahead or late, inside other steps). Otherwise none, with the reason: nothing
+-- is invented.
 -- grain: trace_id, activity_id
 WITH launched AS (
     SELECT activity.*, launch_step.step, launch_step.placed_by, launch_step.no_step_reason
@@ -8,20 +9,39 @@ WITH launched AS (
 ),
 
 own_window AS (
-    SELECT trace_id, device, step, min(start_ns) AS first_ns, max(end_ns) AS last_ns
+    SELECT
+        trace_id, device, step,
+        coalesce(min(start_ns) FILTER (WHERE kind = 'kernel'), min(start_ns)) AS first_ns,
+        coalesce(max(end_ns) FILTER (WHERE kind = 'kernel'), max(end_ns)) AS last_ns
     FROM launched
     WHERE step IS NOT NULL
     GROUP BY trace_id, device, step
 ),
 
+alone AS (
+    SELECT
+        trace_id,
+        device,
+        step,
+        least(last_ns, lead(first_ns) OVER (PARTITION BY trace_id, device ORDER BY first_ns, step)) AS to_ns,
+        greatest(
+            first_ns,
+            max(last_ns) OVER (
+                PARTITION BY trace_id, device ORDER BY first_ns, step ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            )
+        ) AS from_ns
+    FROM own_window
+    QUALIFY from_ns < to_ns
+),
+
 unlinked AS (SELECT trace_id, device, activity_id, start_ns, end_ns FROM launched WHERE launch_ns IS NULL),
 
 by_time AS (
-    SELECT unlinked.trace_id, unlinked.activity_id, own_window.step
+    SELECT unlinked.trace_id, unlinked.activity_id, alone.step
     FROM unlinked
-    ASOF JOIN own_window
-        ON unlinked.trace_id = own_window.trace_id AND unlinked.device = own_window.device AND unlinked.start_ns >= own_window.first_ns
-    WHERE unlinked.end_ns <= own_window.last_ns
+    ASOF JOIN alone
+        ON unlinked.trace_id = alone.trace_id AND unlinked.device = alone.device AND unlinked.start_ns >= alone.from_ns
+    WHERE unlinked.end_ns <= alone.to_ns
 )
 
 SELECT

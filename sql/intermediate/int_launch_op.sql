@@ -1,9 +1,10 @@
 -- The innermost CPU operator that was open on the launching thread when a call was made.
 -- Operators nest per thread, so the operator sought is the last one opened at the depth that the thread has at that time.
--- (External ids are not used: torch 1.13 to 2.5 wrote other numbers there; kineto 63675439, 955af497.)
+-- Of two with the same start the longer is the outer one, of twins the one with the lower id.
+-- (External ids are not used otherwise: torch 1.13 to 2.5 wrote other numbers there; kineto 63675439, 955af497.)
 -- grain: trace_id, correlation
 WITH operator AS (
-    SELECT trace_id, pid, tid, name, start_ns, start_ns + dur_ns AS end_ns, dur_ns
+    SELECT trace_id, pid, tid, name, start_ns, start_ns + dur_ns AS end_ns, dur_ns, external_id
     FROM raw.cpu_op
     WHERE dur_ns > 0
 ),
@@ -17,7 +18,9 @@ mark AS (
         1 AS sort_order,
         1 AS change,
         -dur_ns AS tie,
+        external_id AS twin,
         name,
+        end_ns,
         NULL AS correlation
     FROM operator
     UNION ALL
@@ -29,7 +32,9 @@ mark AS (
         0 AS sort_order,
         -1 AS change,
         0 AS tie,
+        NULL AS twin,
         NULL AS name,
+        NULL AS end_ns,
         NULL AS correlation
     FROM operator
     UNION ALL
@@ -41,7 +46,9 @@ mark AS (
         2 AS sort_order,
         0 AS change,
         correlation AS tie,
+        NULL AS twin,
         NULL AS name,
+        NULL AS end_ns,
         correlation
     FROM stg_launch
 ),
@@ -49,11 +56,14 @@ mark AS (
 deep AS (
     SELECT
         *,
-        sum(change) OVER (PARTITION BY trace_id, pid, tid ORDER BY at_ns, sort_order, tie ROWS UNBOUNDED PRECEDING) AS depth
+        sum(change) OVER (
+            PARTITION BY trace_id, pid, tid ORDER BY at_ns, sort_order, tie, twin NULLS FIRST, name NULLS FIRST
+            ROWS UNBOUNDED PRECEDING
+        ) AS depth
     FROM mark
 ),
 
-opened AS (SELECT trace_id, pid, tid, depth, at_ns, name FROM deep WHERE sort_order = 1),
+opened AS (SELECT trace_id, pid, tid, depth, at_ns, end_ns, name FROM deep WHERE sort_order = 1),
 
 asked AS (SELECT trace_id, pid, tid, depth, at_ns, correlation FROM deep WHERE sort_order = 2)
 
@@ -63,3 +73,5 @@ ASOF JOIN opened
     ON
         asked.trace_id = opened.trace_id AND asked.pid = opened.pid AND asked.tid = opened.tid
         AND asked.depth = opened.depth AND asked.at_ns >= opened.at_ns
+-- Operators that cross instead of nesting could lead to one that has ended; then the operator is not known.
+WHERE asked.at_ns < opened.end_ns

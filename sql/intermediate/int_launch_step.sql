@@ -1,8 +1,8 @@
 -- The step that made each launch: the last annotation begun before it on the same thread, else (a thread without
 -- annotations) on any thread. Sampling is launched behind the annotation's end, so a step lasts until the next begins.
 -- But a forward pass of its own behind the end (an unannotated one) is not the step's: from the first graph replay there
--- that is at least half as large as the trace's annotated replays, or, without graphs, the whole tail if it holds more
--- than half of what annotations usually hold.
+-- that is at least half as large as the trace's annotated replays, or, launched without graphs, the whole tail if it holds
+-- more than half of what annotations usually hold. Smaller replays are drafts and stay.
 -- grain: trace_id, correlation
 WITH launch AS (
     SELECT
@@ -14,6 +14,8 @@ WITH launch AS (
 ),
 
 thread AS (SELECT DISTINCT trace_id, pid, tid FROM int_step_marker),
+
+marked AS (SELECT DISTINCT trace_id FROM thread),
 
 same_thread AS (
     SELECT launch.*, marker.step, marker.end_ns, 'launch_same_thread' AS placed_by
@@ -57,7 +59,7 @@ tail AS (
         placed.trace_id,
         placed.step,
         min(placed.launch_ns) AS first_ns,
-        sum(placed.activities) AS activities,
+        sum(placed.activities) FILTER (WHERE NOT placed.is_graph) AS activities,
         min(placed.launch_ns) FILTER (WHERE placed.is_graph AND placed.activities >= usual.largest_replay / 2) AS replay_ns
     FROM placed
     INNER JOIN usual USING (trace_id)
@@ -80,9 +82,11 @@ SELECT
     CASE WHEN NOT coalesce(placed.launch_ns >= foreign_pass.from_ns, FALSE) THEN placed.step END AS step,
     placed.placed_by,
     CASE
+        WHEN marked.trace_id IS NULL THEN 'no_marker'
         WHEN placed.step IS NULL THEN 'before_first_step'
         WHEN placed.launch_ns >= foreign_pass.from_ns THEN 'unannotated_pass'
     END AS no_step_reason
 FROM placed
+LEFT JOIN marked USING (trace_id)
 LEFT JOIN foreign_pass
     ON placed.trace_id = foreign_pass.trace_id AND placed.step = foreign_pass.step AND placed.is_tail

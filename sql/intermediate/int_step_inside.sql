@@ -47,12 +47,12 @@ partial AS (
     LEFT JOIN to_cover USING (trace_id, activity_id)
 ),
 
-either AS (SELECT * FROM whole UNION ALL SELECT * FROM partial)
-
-SELECT trace_id, device, step, sum(inside_ns)::BIGINT AS inside_ns
-FROM (
+either AS (
     SELECT * FROM whole
     UNION ALL
     SELECT * FROM partial
 )
+
+SELECT trace_id, device, step, sum(inside_ns)::BIGINT AS inside_ns
+FROM either
 GROUP BY trace_id, device, step

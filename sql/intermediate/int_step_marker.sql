@@ -45,7 +45,7 @@ SELECT
     marker.graph_tokens,
     marker.kv_tokens,
     CASE
-        WHEN marker.phase_rule = 'unknown' THEN 'unknown'
+        WHEN marker.phase_rule NOT IN ('counts', 'new_cached') THEN marker.phase_rule
         WHEN marker.context_requests > 0 AND marker.generation_requests > 0 THEN 'mixed'
         WHEN marker.context_requests > 0 THEN 'prefill'
         WHEN marker.generation_requests > 0 AND marker.generation_tokens > marker.generation_requests THEN 'verify'

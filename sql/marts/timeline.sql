@@ -14,9 +14,9 @@ island AS (
     SELECT trace_id, device, start_ns, end_ns FROM int_island WHERE level = 3
     UNION ALL
     -- Activities without duration that stand alone before or behind all others bound the time line too.
-    SELECT trace_id, device, start_ns, start_ns FROM booked
-    UNION ALL
-    SELECT trace_id, device, end_ns, end_ns FROM booked
+    SELECT booked.trace_id, booked.device, instant.at_ns AS start_ns, instant.at_ns AS end_ns
+    FROM booked
+    CROSS JOIN unnest([booked.start_ns, booked.end_ns]) AS instant (at_ns)
 ),
 
 gap AS (

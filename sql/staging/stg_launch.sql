@@ -1,12 +1,21 @@
--- Calls that GPU activities link to, one per correlation (the earliest, should an id repeat).
+-- Calls that GPU activities link to, one per correlation: the earliest, should an id repeat, whole and whatever the order
+-- in the file.
 -- grain: trace_id, correlation
+WITH earliest AS (
+    SELECT
+        trace_id,
+        correlation,
+        arg_min(struct_pack(start_ns, name, pid, tid), (start_ns, name, coalesce(pid, 0), coalesce(tid, 0))) AS call
+    FROM raw.launch
+    WHERE correlation <> 0
+    GROUP BY trace_id, correlation
+)
+
 SELECT
     trace_id,
     correlation,
-    min(start_ns) AS start_ns,
-    arg_min(name, start_ns) AS name,
-    arg_min(pid, start_ns) AS pid,
-    arg_min(tid, start_ns) AS tid
-FROM raw.launch
-WHERE correlation <> 0
-GROUP BY trace_id, correlation
+    call.start_ns,
+    call.name,
+    call.pid,
+    call.tid
+FROM earliest

@@ -95,10 +95,11 @@ def _unzstd(path: Path, on_read: Callable[[int], None]) -> Iterator[bytes]:
                 taken = file.tell()
                 yield block
     except OSError as error:
-        raise TraceError(
+        is_cut_off = "Truncated" in str(error)  # Arrow has one exception for both
+        raise (UnfinishedFile if is_cut_off else TraceError)(
             path.name,
             where=f"compressed byte {taken}",
-            found=f"damaged or unfinished zstd data ({error})",
+            found="the end of the file in the middle of zstd data" if is_cut_off else f"damaged zstd data ({error})",
             wanted="a whole zstd file",
             advice="Copy the file again; `zstd -t` must pass.",
         ) from error

@@ -18,6 +18,8 @@ _NEXT = re.compile(rb"\}\s*,\s*(?=\{\s*" + _KEY + rb")")
 _CLOSE = re.compile(rb"\}\s*(?=\])")
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|"|[{}\[\]]', re.DOTALL)
 _SPACE = re.compile(rb"[\s,]*")
+_WORD = re.compile(rb"[^\s,\[\]{}\"]+")
+_AFTER_OTHER = re.compile(rb",\s*\{|\s*\]\s*(?:[,}]|\Z)")
 _NEST_LIMIT = 1 << 20
 
 
@@ -32,28 +34,33 @@ class Event:
     is_repaired: bool = False
 
 
-class NanValue(float):
-    """NaN or Infinity in the file: valid to Python, not JSON; a field that holds it counts as bad."""
-
-
-def _constant(_text: str) -> NanValue:
-    return NanValue("nan")
-
-
 def parse(raw: bytes) -> tuple[bool, bool, Any]:
-    """(is it JSON, was text repaired, value); numbers are exact, the last of duplicate keys wins."""
+    """(is it JSON, was text repaired, value); numbers are exact, the last of duplicate keys wins.
+
+    NaN and Infinity become text, as in DuckDB's reader; a number field that holds them counts as bad.
+    """
     try:
         text, repaired = raw.decode("utf-8"), False
     except UnicodeDecodeError:
         text, repaired = raw.decode("utf-8", "replace"), True
+    for strict in (True, False):
+        try:
+            value = json.loads(text, parse_float=Decimal, parse_constant=str, strict=strict)
+        except (ValueError, RecursionError):
+            continue
+        return True, repaired or not strict or _has_half_pair(raw, value), value
+    return False, False, None
+
+
+def _has_half_pair(raw: bytes, value: Any) -> bool:
+    """Does a text hold half of a surrogate pair, which is legal JSON but no Unicode text?"""
+    if b"\\ud" not in raw.lower():
+        return False
     try:
-        return True, repaired, json.loads(text, parse_float=Decimal, parse_constant=_constant)
-    except (ValueError, RecursionError):
-        pass
-    try:
-        return True, True, json.loads(text, parse_float=Decimal, parse_constant=_constant, strict=False)
-    except (ValueError, RecursionError):
-        return False, False, None
+        json.dumps(value, ensure_ascii=False, default=float).encode()
+    except (UnicodeEncodeError, RecursionError):
+        return True
+    return False
 
 
 def scan(buf: bytes, start: int, *, at_end: bool) -> Iterator[Event | int]:
@@ -79,7 +86,7 @@ def scan(buf: bytes, start: int, *, at_end: bool) -> Iterator[Event | int]:
 
 def _event(buf: bytes, pos: int, *, at_end: bool) -> Event | None:
     if buf[pos : pos + 1] != b"{":
-        return _scalar(buf, pos)
+        return _other(buf, pos, at_end=at_end)
     separator = _NEXT.search(buf, pos)
     candidates = [separator.start() + 1] if separator else []
     if not separator or _CLOSE.search(buf, pos, separator.start()):
@@ -94,20 +101,34 @@ def _event(buf: bytes, pos: int, *, at_end: bool) -> Event | None:
         ok, repaired, value = parse(buf[pos:nested])
         if ok:
             return Event(pos, nested, value, is_repaired=repaired)
+    return _broken(buf, pos, separator, may_go_on=not nested and not at_end, at_end=at_end)
+
+
+def _broken(buf: bytes, pos: int, separator: re.Match[bytes] | None, *, may_go_on: bool, at_end: bool) -> Event | None:
+    """An event that is no JSON, up to the next one or the array's end; None if its end may still be to come."""
+    if may_go_on and len(buf) - pos < _NEST_LIMIT:
+        return None  # a separator may stand inside an event that goes on behind the buffer
     if separator:
         return Event(pos, separator.start() + 1, None, is_broken=True)
     close = _CLOSE.search(buf, pos)
-    if close and at_end:
-        return Event(pos, close.start() + 1, None, is_broken=True)
-    return None
+    return Event(pos, close.start() + 1, None, is_broken=True) if close and at_end else None
 
 
-def _scalar(buf: bytes, pos: int) -> Event | None:
-    """An element that is not an object: up to the next event or the array's end."""
-    match = re.compile(rb"(?=,\s*\{)|(?=\s*\]\s*[,}])").search(buf, pos)
-    if not match:
-        return None
-    return Event(pos, max(match.start(), pos + 1), parse(buf[pos : match.start()])[2])
+def _other(buf: bytes, pos: int, *, at_end: bool) -> Event | None:
+    """An element that is not an object: a list, a text or a word; where it is none of them, up to the next event."""
+    if buf[pos : pos + 1] == b"[":
+        end = _balanced(buf, pos, min(len(buf), pos + _NEST_LIMIT))
+    else:
+        match = _TOKEN.match(buf, pos) or _WORD.match(buf, pos)
+        end = match.end() if match else None
+    if end is not None and (end < len(buf) or at_end):
+        ok, repaired, value = parse(buf[pos:end])
+        if ok:
+            return Event(pos, end, value, is_repaired=repaired)
+    rest = _AFTER_OTHER.search(buf, pos + 1)
+    if rest and (rest.end() < len(buf) or at_end):
+        return Event(pos, rest.start(), None, is_broken=True)
+    return Event(pos, len(buf), None, is_broken=True) if at_end else None
 
 
 def _balanced(buf: bytes, pos: int, limit: int) -> int | None:

@@ -30,23 +30,34 @@ class Header:
 
     def integer(self, key: str) -> int | None:
         """An integer key (given as number or digits), or None."""
-        value = self.values.get(key)
-        try:
-            return int(value) if value is not None else None
-        except (TypeError, ValueError):
-            return None
+        return _integer(self.values.get(key))
+
+    def distributed(self, key: str) -> int | None:
+        """A count or ordinal in distributedInfo (`rank`, `world_size`), or None; some writers put "" or -1 for none."""
+        info = self.values.get("distributedInfo")
+        value = _integer(info.get(key)) if isinstance(info, dict) else None
+        return value if value is not None and 0 <= value < 2**31 else None
 
     @property
-    def distributed(self) -> dict[str, Any]:
-        """distributedInfo, or empty."""
-        value = self.values.get("distributedInfo")
-        return value if isinstance(value, dict) else {}
+    def host(self) -> str | None:
+        """host_name, or None."""
+        value = self.values.get("host_name")
+        return value if isinstance(value, str) and value else None
 
     @property
-    def devices(self) -> list[dict[str, Any]]:
-        """deviceProperties, or empty."""
-        value = self.values.get("deviceProperties")
-        return [d for d in value if isinstance(d, dict)] if isinstance(value, list) else []
+    def device_names(self) -> dict[int, str]:
+        """Names in deviceProperties by device id, where they are not empty."""
+        found = self.values.get("deviceProperties")
+        devices = [d for d in found if isinstance(d, dict)] if isinstance(found, list) else []
+        named = [(d.get("id"), d.get("name")) for d in devices]
+        return {number: name for number, name in named if isinstance(number, int) and isinstance(name, str) and name}
+
+
+def _integer(value: object) -> int | None:
+    try:
+        return int(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def parse(head: bytes, tail: bytes, file: str, book: IssueBook) -> Header:
@@ -54,7 +65,7 @@ def parse(head: bytes, tail: bytes, file: str, book: IssueBook) -> Header:
 
     Raises TraceError if something follows the end of the document: then several writers wrote into one file.
     """
-    if head.strip() in (b"[", b"\xef\xbb\xbf["):
+    if head.removeprefix(b"\xef\xbb\xbf").strip() == b"[":
         if tail.strip(b"\0 \t\r\n"):
             raise _several(file, tail)
         return Header()

@@ -30,7 +30,9 @@ class Stage:
         con.execute(f"CREATE TEMP MACRO event_kind(ph, cat, name) AS {events.sql_kind()}")
 
     def glob(self) -> str:
-        """The glob of all part files, for read_parquet."""
+        """The glob of all part files, for read_parquet; there is one, even if there was no event."""
+        if not any(self._folder.glob("part-*.parquet")):
+            pq.write_table(_SCHEMA.empty_table(), self._next_part())
         return str(self._folder / "part-*.parquet")
 
     def _next_part(self) -> Path:
@@ -119,16 +121,17 @@ class Stage:
             gpu = events.KIND_OF_CATEGORY.get(category.lower()) in GPU_KINDS
             code = "unreadable_gpu_event" if gpu else "unreadable_event"
             return {"kind": code, "event_class": category or "unknown", "name": where + raw[:160].decode("utf-8", "replace")}
-        if not isinstance(event.value, dict):
-            text = where + json.dumps(event.value, default=str)[:100]
-            return {"kind": "not_an_event", "event_class": type(event.value).__name__, "name": text}
-        return self._typed(event.value, where, is_repaired=event.is_repaired)
+        value = {} if event.value is None else event.value  # DuckDB's reader makes an empty row of null
+        if not isinstance(value, dict):
+            text = where + json.dumps(value, default=float)[:100]
+            return {"kind": "not_an_event", "event_class": type(value).__name__, "name": text}
+        return self._typed(value, where, is_repaired=event.is_repaired)
 
     def _typed(self, value: dict[str, Any], where: str, *, is_repaired: bool) -> dict[str, Any]:
         name, cat, phase = (_text(value.get(key)) for key in ("name", "cat", "ph"))
         kind = events.kind_of(phase, cat, name)
         kept = kind in KINDS or kind == "metadata"
-        event_class = cat or (f"ph {phase}" if phase else "none")
+        event_class = cat if cat is not None else "none" if phase is None else f"ph {phase}"
         if is_repaired:
             self._book.add("repaired_text", event_class, example=where + (name or ""))
         pid = _text(value.get("pid"))
@@ -171,15 +174,16 @@ class Stage:
 
 def _text(value: Any) -> str | None:
     """A JSON value as DuckDB's reader would give it as VARCHAR."""
-    if value is None or isinstance(value, exact.NanValue):
+    if value is None:
         return None
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, (dict, list)):
-        return json.dumps(value, separators=(",", ":"), default=str).encode("utf-8", "replace").decode("utf-8")
+        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=float)
+        return text.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value)
+    return repr(float(value)) if isinstance(value, Decimal) else str(value)
 
 
 def _word_after(raw: bytes, key: bytes) -> str:

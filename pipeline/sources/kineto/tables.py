@@ -34,6 +34,12 @@ CREATE TEMP MACRO to_bigint(t) AS coalesce(
     try_cast(regexp_extract(t, '^[A-Za-z][A-Za-z ]* (-?[0-9]+)$', 1) AS BIGINT)
 );
 """
+_INTEGERS = ("device", "group_size")
+
+
+def _typed(column: str) -> str:
+    """SQL: a staged text column as a number of its type, NULL where it is none."""
+    return f"try_cast(to_bigint({column}) AS INTEGER)" if column in _INTEGERS else f"to_bigint({column})"
 
 
 @dataclass(frozen=True)
@@ -88,10 +94,10 @@ def _identify(con: duckdb.DuckDBPyConnection, job: ReadJob, header: Header, proc
         ep=_first(told.get("ep"), fields.ep),
     )
     rank, source = None, None
-    distributed = header.distributed.get("rank")
+    distributed = header.distributed("rank")
     if process is not None:
         rank, source = told.get("tp"), "process_prefix"
-    elif isinstance(distributed, int) and not isinstance(distributed, bool):
+    elif distributed is not None:
         rank, source = distributed, "distributed_info"
     elif fields.rank is not None:
         rank, source = fields.rank, "file_name"
@@ -124,22 +130,23 @@ def _define_views(con: duckdb.DuckDBPyConnection, traces: list[_Trace], base_ns:
     # Events without a merged prefix (spans, metadata) are counted with the first trace.
     owner = " ".join(f"WHEN process = '{_q(t.process)}' THEN '{t.trace_id}'" for t in traces if t.process is not None)
     trace_id = f"CASE {owner} ELSE '{traces[0].trace_id}' END" if owner else f"'{traces[0].trace_id}'"
-    typed = ", ".join(f"to_bigint({c}) AS {c}" for c in _NUMBERS)
+    typed = ", ".join(f"{_typed(c)} AS {c}" for c in _NUMBERS)
     rest = ", ".join(c for c in ARGS.values() if c not in _NUMBERS)
     con.execute(
-        f"""CREATE TEMP VIEW event AS SELECT {trace_id} AS trace_id, kind, event_class, name, to_bigint(pid) AS pid,
-            to_bigint(tid) AS tid, ts_ns, ts_ns + {base_ns or 0} AS start_ns, dur_ns, dur_us, is_sub_ns, {typed}, {rest}
+        f"""CREATE TEMP VIEW event AS SELECT {trace_id} AS trace_id, kind, event_class, coalesce(name, '') AS name,
+            to_bigint(pid) AS pid, to_bigint(tid) AS tid, ts_ns, try((ts_ns + {base_ns or 0})::BIGINT) AS start_ns, dur_ns, dur_us,
+            is_sub_ns, {typed}, {rest}
             FROM staged"""
     )
     # A stamp of 0 means "not measured" (CUPTI: start = end = 0) if it is far from all others or has no duration.
     earliest = scalar(con, f"SELECT min(ts_ns) FROM staged WHERE kind IN ({_GPU}) AND ts_ns > 0")
     lost = "true" if (earliest or 0) > _LOST_STAMP_NS else "coalesce(dur_ns, 0) = 0"
     con.execute(
-        f"""CREATE TEMP VIEW gpu AS SELECT * EXCLUDE (device, stream), coalesce(device, pid)::INTEGER AS device,
+        f"""CREATE TEMP VIEW gpu AS SELECT * EXCLUDE (device, stream), coalesce(device, try_cast(pid AS INTEGER)) AS device,
             coalesce(stream, tid) AS stream,
-            CASE WHEN ts_ns IS NULL THEN 'no_timestamp'
+            CASE WHEN start_ns IS NULL THEN 'no_timestamp'
                  WHEN ts_ns = 0 AND {lost} THEN 'zero_timestamp'
-                 WHEN dur_ns IS NULL THEN 'no_duration'
+                 WHEN try(start_ns + dur_ns) IS NULL THEN 'no_duration'
                  WHEN dur_ns < 0 THEN 'negative_duration' END AS reason
             FROM event WHERE kind IN ({_GPU})"""
     )
@@ -172,14 +179,14 @@ def _land_activities(con: duckdb.DuckDBPyConnection, job: ReadJob, traces: list[
 
 def _land_cpu_side(con: duckdb.DuckDBPyConnection, job: ReadJob) -> None:
     placed = "start_ns IS NOT NULL"
-    _write(con, job, "launch", f"SELECT *, coalesce(name, '') AS name FROM event WHERE kind = 'launch' AND {placed}")
+    _write(con, job, "launch", f"SELECT * FROM event WHERE kind = 'launch' AND {placed}")
     _write(con, job, "cpu_op", f"SELECT * FROM event WHERE kind = 'cpu_op' AND {placed}")
     _write(
         con,
         job,
         "annotation",
         f"""SELECT * EXCLUDE (device, pid, tid, stream), replace(kind, 'annotation_', '') AS side, NULL AS domain,
-            CASE WHEN kind = 'annotation_gpu' THEN coalesce(device, pid) END AS device,
+            CASE WHEN kind = 'annotation_gpu' THEN coalesce(device, try_cast(pid AS INTEGER)) END AS device,
             CASE WHEN kind = 'annotation_gpu' THEN coalesce(stream, tid) END AS stream,
             CASE WHEN kind = 'annotation_cpu' THEN pid END AS pid,
             CASE WHEN kind = 'annotation_cpu' THEN tid END AS tid, false AS is_open
@@ -205,7 +212,7 @@ def _issue_rows(con: duckdb.DuckDBPyConnection, traces: list[_Trace], book: Issu
     rows = [row for row in rows if row[1] != "metadata" or row[2] == "ph M"]
     if scalar(con, "SELECT count(*) FROM duckdb_views() WHERE view_name = 'duplicate'"):
         rows += rows_of(con, "SELECT trace_id, 'duplicate_event', kind, count(*), sum(dur_ns)::BIGINT, min(name) FROM duplicate GROUP BY ALL")
-    unread = " UNION ALL ".join(f"SELECT '{c}' AS field, {c} AS text FROM staged WHERE {c} IS NOT NULL AND to_bigint({c}) IS NULL" for c in _NUMBERS)
+    unread = " UNION ALL ".join(f"SELECT '{c}' AS field, {c} AS text FROM staged WHERE {c} IS NOT NULL AND {_typed(c)} IS NULL" for c in _NUMBERS)
     for name, count, text in rows_of(con, f"SELECT field, count(*), min(text) FROM ({unread}) GROUP BY ALL"):
         book.add("bad_value", name, count, example=f"{name} = {text}")
     for trace in traces:
@@ -217,18 +224,15 @@ def _issue_rows(con: duckdb.DuckDBPyConnection, traces: list[_Trace], book: Issu
 
 
 def _land_trace(con: duckdb.DuckDBPyConnection, job: ReadJob, header: Header, traces: list[_Trace], base_ns: int | None) -> None:
-    distributed, now = header.distributed, datetime.now(UTC).replace(tzinfo=None)
-    world = distributed.get("world_size")
-    devices = {d.get("id"): d.get("name") for d in header.devices}
+    now, devices = datetime.now(UTC).replace(tzinfo=None), header.device_names
     values: list[tuple[Any, ...]] = []
     for t in traces:
         device = scalar(con, "SELECT mode(device) FROM gpu WHERE trace_id = $1 AND reason IS NULL", [t.trace_id])
-        gpu_name = devices.get(device) or next((n for n in devices.values() if n), None)
-        host = header.values.get("host_name") or t.fields.host
+        gpu_name = devices.get(device) or next(iter(devices.values()), None)
         values.append((
             t.trace_id, job.run_name, job.file_name, job.file_bytes, job.sha256, t.rank, t.rank_source,
-            world if isinstance(world, int) else None, t.fields.dp, t.fields.tp, t.fields.pp, t.fields.ep, host, t.pid,
-            t.process_name, _vendor(header, gpu_name), gpu_name or None, base_ns, now, __version__,
+            header.distributed("world_size"), t.fields.dp, t.fields.tp, t.fields.pp, t.fields.ep, header.host or t.fields.host, t.pid,
+            t.process_name, _vendor(header, gpu_name), gpu_name, base_ns, now, __version__,
         ))  # fmt: skip
     known = ("trace_id", "run_name", "file_name", "file_bytes", "sha256", "rank", "rank_source", "world_size", "dp_rank",
              "tp_rank", "pp_rank", "ep_rank", "host", "pid", "process_name", "vendor", "gpu_name", "base_ns", "ingested_at",
@@ -257,6 +261,8 @@ def _land_trace(con: duckdb.DuckDBPyConnection, job: ReadJob, header: Header, tr
     )
     missing = scalar(con, f"SELECT count(*) FROM read_parquet('{_q(str(job.out / 'trace.parquet'))}')")
     if missing != len(traces):
+        for file in job.out.glob("*.parquet"):
+            file.unlink()
         raise TraceError(
             job.file_name,
             where="traceEvents",
@@ -276,31 +282,24 @@ def _vendor(header: Header, gpu_name: str | None) -> str | None:
 
 
 def _no_gpu_work(con: duckdb.DuckDBPyConnection, file: str, kinds: dict[str, int]) -> TraceError:
-    launches = scalar(con, "SELECT count(*) FROM staged WHERE kind = 'launch' AND regexp_matches(name, 'Launch|Memcpy|Memset')")
-    found = f"no kernel, memcpy or memset among {sum(kinds.values())} events"
-    wanted = "GPU activities"
-    if launches:
-        return TraceError(
-            file,
-            where="traceEvents",
-            found=f"{found}, though {launches} CUDA/HIP calls launched GPU work",
-            wanted=wanted,
-            advice="The profiler recorded the CPU side only: CUPTI did not start. Check that the libcupti of this CUDA version "
+    total, cpu_side = sum(kinds.values()), sum(kinds.get(kind, 0) for kind in ("launch", "cpu_op", "annotation_cpu"))
+    classes = {row[0] for row in rows_of(con, "SELECT DISTINCT event_class FROM staged WHERE event_class IS NOT NULL")}
+    found = f"no kernel, memcpy or memset among {total} events"
+    advice = "Record with ProfilerActivity.CUDA switched on, in the worker process that owns the GPU."
+    if classes & {"async_npu", "HostToDevice"}:
+        found, advice = "a trace_view.json of an Ascend NPU", "Only traces of NVIDIA and AMD GPUs can be read."
+    elif kinds.get("other_event", 0) * 2 > total:
+        found = f"events of unknown categories {sorted(classes)[:6]}"
+    elif cpu_side:
+        launches = scalar(con, "SELECT count(*) FROM staged WHERE kind = 'launch' AND regexp_matches(name, 'Launch|Memcpy|Memset')")
+        there = f"{launches} CUDA/HIP calls launched GPU work" if launches else f"{cpu_side} operators, calls and annotations are there"
+        found += f", though {there}"
+        advice = (
+            "The profiler recorded the CPU side only: CUPTI did not start. Check that the libcupti of this CUDA version "
             "can be loaded, that no other profiler (nsys, DCGM) holds the GPU, and that profiling is allowed for this user "
-            "(NVreg_RestrictProfilingToAdminUsers=0); then record again.",
+            "(NVreg_RestrictProfilingToAdminUsers=0); then record again with ProfilerActivity.CUDA switched on."
         )
-    classes = [row[0] for row in rows_of(con, "SELECT DISTINCT event_class FROM staged WHERE kind = 'other_event' LIMIT 6")]
-    if {"async_npu", "HostToDevice"} & set(classes):
-        found = "a trace_view.json of an Ascend NPU"
-    elif classes and kinds.get("other_event", 0) * 2 > sum(kinds.values()):
-        found = f"events of unknown categories {sorted(classes)}"
-    return TraceError(
-        file,
-        where="traceEvents",
-        found=found,
-        wanted=wanted,
-        advice="Record with ProfilerActivity.CUDA switched on, in the worker process that owns the GPU.",
-    )
+    return TraceError(file, where="traceEvents", found=found, wanted="GPU activities", advice=advice)
 
 
 def _write(con: duckdb.DuckDBPyConnection, job: ReadJob, table: str, query: str) -> None:

@@ -1,0 +1,109 @@
+"""Read one nsys report: find its processes, refuse what cannot carry the answer, land the raw tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+
+from pipeline import duck
+from pipeline.errors import TraceError
+from pipeline.sources.issues import IssueBook
+from pipeline.sources.job import ReadJob
+from pipeline.sources.nsys import tables
+from pipeline.sources.nsys.columns import GPU_TABLES, REQUIRED
+from pipeline.sources.nsys.export import Export
+
+NODE_ADVICE = "Record again with `nsys profile --cuda-graph-trace=node`."
+
+
+def read_nsys(job: ReadJob) -> None:
+    """Write the raw tables of an nsys export into `job.out`; one trace per process with GPU work.
+
+    Raises TraceError for an export that is empty, interrupted, stale or damaged, that lacks the tables needed, or whose
+    graphs were recorded as a whole so that their time is nowhere in the file.
+    """
+    _refuse_unfinished(job.path)
+    with duck.working(job.work / "spill", threads=job.threads, memory_limit=job.memory_limit) as con:
+        export = Export(con, job.path, job.work, job.on_read)
+        export.open()
+        _refuse_incomplete(export, job.file_name)
+        _refuse_hidden_graphs(con, job.file_name)
+        tables.land(con, job, export, IssueBook())
+
+
+def _refuse_unfinished(path: Path) -> None:
+    if path.is_file() and path.stat().st_size == 0:
+        raise TraceError(
+            path.name,
+            where="the file",
+            found="no byte in it",
+            wanted="an nsys export",
+            advice="A filter that matches no table (--tables) writes an empty file and reports success: export again without it.",
+        )
+    journal = path.with_name(f"{path.name}-journal")
+    if path.is_file() and journal.exists():
+        raise TraceError(
+            path.name,
+            where="beside the file",
+            found=f"{journal.name}, which an interrupted export leaves behind",
+            wanted="a finished export",
+            advice="Delete both and export the report again.",
+        )
+    report = path.with_suffix(".nsys-rep")
+    if path.suffix == ".sqlite" and report.is_file() and report.stat().st_mtime > path.stat().st_mtime:
+        raise TraceError(
+            path.name,
+            where="beside the file",
+            found=f"{report.name}, which is newer than this export of it",
+            wanted="a fresh export",
+            advice=f"nsys export --type=sqlite --force-overwrite=true {report.name}",
+        )
+
+
+def _refuse_incomplete(export: Export, file: str) -> None:
+    needed = "StringIds(id, value) and CUPTI_ACTIVITY_KIND_KERNEL(start, end, deviceId, streamId, correlationId, shortName or demangledName)"
+    if export.has("CUPTI_ACTIVITY_KIND_GRAPH_TRACE") and export.has("StringIds") and not export.has("CUPTI_ACTIVITY_KIND_KERNEL"):
+        return
+    for table, columns in REQUIRED.items():
+        if not export.has(table, *columns):
+            missing = f"no {table}" if not export.has(table) else f"{table} without {sorted(set(columns) - export.columns[table])}"
+            raise TraceError(
+                file,
+                where="its tables",
+                found=missing,
+                wanted=needed,
+                advice="If the report has GPU work, export it without --tables; if not, record with `nsys profile --trace=cuda,nvtx`.",
+            )
+    if not export.columns["CUPTI_ACTIVITY_KIND_KERNEL"] & {"shortName", "demangledName"}:
+        raise TraceError(
+            file, where="CUPTI_ACTIVITY_KIND_KERNEL", found="no column that names kernels", wanted=needed, advice="Export the report again."
+        )
+
+
+def _refuse_hidden_graphs(con: duckdb.DuckDBPyConnection, file: str) -> None:
+    """Graph replays of which no kernel and no GRAPH_TRACE row exists: their time is nowhere in the file."""
+    gpu = " UNION ALL ".join(f'SELECT "globalPid", "correlationId" FROM nsys."{table}"' for table in GPU_TABLES.values())
+    launches, recorded = duck.rows(
+        con,
+        f"""
+        WITH replay AS (
+            SELECT DISTINCT process_key(call."globalTid") AS process, call."correlationId" AS correlation
+            FROM nsys."CUPTI_ACTIVITY_KIND_RUNTIME" AS call
+            INNER JOIN nsys."StringIds" AS string ON call."nameId" = string.id
+            WHERE string.value ILIKE '%GraphLaunch%'
+        ),
+        gpu AS (SELECT DISTINCT process_key("globalPid") AS process, "correlationId" AS correlation FROM ({gpu}))
+        SELECT count(DISTINCT replay), count(DISTINCT replay) FILTER (WHERE gpu.correlation IS NOT NULL)
+        FROM replay
+        LEFT JOIN gpu ON replay.correlation = gpu.correlation AND (replay.process = gpu.process OR gpu.process IS NULL)
+        """,
+    )[0]
+    if launches and not recorded:
+        raise TraceError(
+            file,
+            where="CUDA graphs",
+            found=f"{launches} graph launches, but no kernel that any of them ran",
+            wanted="the kernels inside the graphs (graph replays were recorded as a whole, so their time is nowhere in the file)",
+            advice=NODE_ADVICE,
+        )

@@ -1,0 +1,77 @@
+"""Which reader a file needs, and which files are no traces."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import SideFile, TraceError
+from pipeline.sources.detect import reader_for, side_file_note
+from pipeline.sources.kineto import read_kineto
+from tests.builders import kernel, write_trace
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.json.gz", "no_suffix", "t.txt"])
+def test_text_and_gzip_go_to_the_kineto_reader(tmp_path: Path, name: str) -> None:
+    """Whatever its name, a file that is no other known format is tried as a Kineto trace."""
+    assert reader_for(write_trace(tmp_path / name, [kernel("k", 1, 1)])) is read_kineto
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "profiler_out_0.txt",
+        "capture.json",
+        "run.toml",
+        "node7_99.async_llm.1759255878904894123.pt.trace.json.gz",
+        "graph_capture_rank_3.1759255878904894123.pt.trace.json.gz",
+    ],
+)
+def test_side_files_of_a_capture_are_named(tmp_path: Path, name: str) -> None:
+    """A known side file is told apart by its name, with a note that says what it is."""
+    (tmp_path / name).write_text("whatever", encoding="utf-8")
+    with pytest.raises(SideFile) as caught:
+        reader_for(tmp_path / name)
+    assert caught.value.note == side_file_note(name)
+    assert caught.value.file == name
+
+
+@pytest.mark.parametrize("name", ["rank0.json", "my_profiler_out_0.txt.json", "capture.json.gz", "llm.json"])
+def test_other_names_are_no_side_files(name: str) -> None:
+    """A name that only resembles a side file's is a trace."""
+    assert side_file_note(name) is None
+
+
+def test_sqlite_is_named_as_an_nsys_report(tmp_path: Path) -> None:
+    """An SQLite file is recognised by its bytes, whatever its name."""
+    (tmp_path / "t.json").write_bytes(b"SQLite format 3\0" + b"\0" * 84)
+    with pytest.raises(TraceError, match="Nsight Systems"):
+        reader_for(tmp_path / "t.json")
+
+
+def test_nsys_report_is_named_by_its_suffix(tmp_path: Path) -> None:
+    """nsys's own binary report is recognised by its suffix."""
+    (tmp_path / "t.nsys-rep").write_bytes(b"\x01\x02")
+    with pytest.raises(TraceError, match="Nsight Systems"):
+        reader_for(tmp_path / "t.nsys-rep")
+
+
+def test_missing_file_is_a_trace_error(tmp_path: Path) -> None:
+    """A path that is not there is said in one sentence."""
+    with pytest.raises(TraceError, match="opening it: found No such file"):
+        reader_for(tmp_path / "gone.json")
+
+
+def test_folder_is_refused(tmp_path: Path) -> None:
+    """A folder is no trace file."""
+    with pytest.raises(TraceError, match="no regular file"):
+        reader_for(tmp_path)
+
+
+def test_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
+    """A named pipe is refused, not opened: opening it would wait for a writer."""
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(TraceError, match="no regular file"):
+        reader_for(tmp_path / "pipe.json")

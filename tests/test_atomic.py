@@ -1,0 +1,88 @@
+"""Commits: whole or not at all, and never over something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.atomic import commit_folder, exchange_folder, move_file, write_file
+
+
+def folder(path: Path, text: str) -> Path:
+    """A folder with one file."""
+    path.mkdir(parents=True)
+    (path / "f").write_text(text)
+    return path
+
+
+def test_a_commit_moves_the_staged_folder_into_place(tmp_path: Path) -> None:
+    """The target appears with everything in it, and the staged folder is gone."""
+    staged = folder(tmp_path / "staged", "new")
+    commit_folder(staged, tmp_path / "deep" / "target")
+    assert (tmp_path / "deep" / "target" / "f").read_text() == "new"
+    assert not staged.exists()
+
+
+def test_a_commit_never_replaces_a_folder(tmp_path: Path) -> None:
+    """What has been committed is immutable."""
+    target = folder(tmp_path / "target", "old")
+    with pytest.raises(OSError, match="not empty"):
+        commit_folder(folder(tmp_path / "staged", "new"), target)
+    assert (target / "f").read_text() == "old"
+
+
+def test_an_exchange_without_a_target_is_a_commit(tmp_path: Path) -> None:
+    """The first build leaves nothing old behind."""
+    old = tmp_path / "old"
+    old.mkdir()
+    exchange_folder(folder(tmp_path / "staged", "new"), tmp_path / "deep" / "target", old)
+    assert (tmp_path / "deep" / "target" / "f").read_text() == "new"
+    assert list(old.iterdir()) == []
+
+
+def test_an_exchange_keeps_what_was_there_for_readers_that_have_it_open(tmp_path: Path) -> None:
+    """The new folder is in place; the old one waits under another name."""
+    target, old = folder(tmp_path / "target", "old"), tmp_path / "old"
+    old.mkdir()
+    with (target / "f").open() as reader:
+        exchange_folder(folder(tmp_path / "staged", "new"), target, old)
+        assert reader.read() == "old"
+    assert (target / "f").read_text() == "new"
+    (kept,) = old.iterdir()
+    assert kept.name.startswith("old-")
+    assert (kept / "f").read_text() == "old"
+
+
+def test_a_move_goes_to_its_target(tmp_path: Path) -> None:
+    """Moved, not copied: the same file, by its inode."""
+    source = folder(tmp_path / "in", "x") / "f"
+    inode = source.stat().st_ino
+    moved = move_file(source, tmp_path / "out" / "g")
+    assert moved == tmp_path / "out" / "g"
+    assert moved.stat().st_ino == inode
+    assert not source.exists()
+
+
+def test_a_move_never_goes_over_another_file(tmp_path: Path) -> None:
+    """A taken name gets a number, again and again."""
+    for text in ("1", "2", "3"):
+        (tmp_path / "new").write_text(text)
+        move_file(tmp_path / "new", tmp_path / "out" / "f")
+    assert {p.name: p.read_text() for p in (tmp_path / "out").iterdir()} == {"f": "1", "f.2": "2", "f.3": "3"}
+
+
+def test_a_move_does_not_go_over_a_dangling_link(tmp_path: Path) -> None:
+    """A link that points nowhere is somebody's file too."""
+    (tmp_path / "f").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "new").write_text("x")
+    assert move_file(tmp_path / "new", tmp_path / "f").name == "f.2"
+
+
+def test_a_file_is_written_aside_and_replaces_the_old_one_whole(tmp_path: Path) -> None:
+    """A reader that has the old file open still reads the old one; nothing else is left."""
+    write_file(tmp_path / "d" / "f", b"old")
+    with (tmp_path / "d" / "f").open("rb") as reader:
+        write_file(tmp_path / "d" / "f", b"new")
+        assert reader.read() == b"old"
+    assert {p.name: p.read_bytes() for p in (tmp_path / "d").iterdir()} == {"f": b"new"}

@@ -1,0 +1,169 @@
+"""Ingest: one file's trouble is its own, and a kill at any instant loses nothing and doubles nothing."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline import ingest as ingesting
+from pipeline.errors import ContractError, ExitCode, ModelError
+from pipeline.home import Home
+from pipeline.inbox import Waiting
+from pipeline.ingest import build, drain, ingest
+from pipeline.land import land
+from pipeline.progress import Progress
+from pipeline.warehouse import stale_runs
+from tests.homes import command, drop, environment, mart_rows, pair, rank_trace
+
+QUIET = Progress(quiet=True)
+
+
+def bad(path: Path) -> Path:
+    """A file that is no trace."""
+    path.write_bytes(b'{"traceEvents": [{"ph": "X"')
+    return path
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """A home whose inbox was drained in one go."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    home = Home(folder / "home")
+    home.ensure()
+    for path in pair(folder):
+        drop(home, path, f"run/{path.name}")
+    assert drain(home, QUIET).built == ["run"]
+    return home
+
+
+def test_one_bad_file_does_not_stop_the_others(home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The good file is landed, built and archived; the bad one is quarantined and decides the exit code."""
+    drop(home, bad(tmp_path / "bad.json"), "run/a-bad.json")
+    drop(home, rank_trace(tmp_path / "good-rank-0.json", ranks=1), "run/good-rank-0.json")
+    outcome = drain(home, Progress())
+    assert (outcome.runs, outcome.built, outcome.codes) == (["run"], ["run"], [ExitCode.TRACE])
+    assert [p.name for p in (home.archive / "run").iterdir()] == ["good-rank-0.json"]
+    assert sorted(p.name for p in (home.quarantine / "run").iterdir()) == ["a-bad.json", "a-bad.json.reason.json"]
+    said = capsys.readouterr().err
+    assert "quarantined: a-bad.json" in said
+    assert "read: good-rank-0.json into run run" in said
+
+
+def test_a_breach_of_contract_does_not_stop_the_others(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is our fault and not the file's: it stays in the inbox, and the next file is read."""
+
+    def one_fails(where: Home, path: Path, *rest: object, **options: object) -> object:
+        if path.name == "a.json":
+            raise ContractError("raw.launch: columns differ")
+        return land(where, path, *rest, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ingesting, "land", one_fails)
+    first = drop(home, rank_trace(tmp_path / "a.json"), "run/a.json")
+    drop(home, rank_trace(tmp_path / "b.json", 1), "run/b.json")
+    outcome = drain(home, QUIET)
+    assert (outcome.built, outcome.codes) == (["run"], [ExitCode.MODEL])
+    assert first.is_file()
+
+
+def test_files_outside_the_inbox_are_left_where_they_are(home: Home, tmp_path: Path) -> None:
+    """Good or bad; the exit code still tells of the bad one."""
+    paths = [bad(tmp_path / "bad.json"), rank_trace(tmp_path / "good.json", ranks=1)]
+    outcome = ingest(home, [Waiting(p, "run", Path("run") / p.name) for p in paths], QUIET)
+    assert (outcome.built, outcome.codes) == (["run"], [ExitCode.TRACE])
+    assert all(p.is_file() for p in paths)
+    assert list(home.quarantine.iterdir()) == []
+
+
+def test_a_commit_without_archive_is_finished_on_the_next_start(undisturbed: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bytes that are in the lake already go to the archive, and nothing is built again."""
+    home = Home(tmp_path / "home")
+    shutil.copytree(undisturbed.root, home.root)
+    for path in list((home.archive / "run").iterdir()):
+        drop(home, path, f"run/{path.name}")
+        path.unlink()
+    outcome = drain(home, Progress())
+    assert (outcome.runs, outcome.built, outcome.codes) == (["run"], [], [])
+    assert len(list((home.archive / "run").iterdir())) == 2
+    assert list(home.inbox.iterdir()) == []
+    assert capsys.readouterr().err.count("the same bytes are there already") == 2
+    assert mart_rows(home) == mart_rows(undisturbed)
+
+
+def test_a_run_that_landed_but_was_not_built_is_built_on_the_next_start(home: Home, tmp_path: Path) -> None:
+    """Killed between commit and build: nothing waits in the inbox, yet the run is found."""
+    land(home, rank_trace(tmp_path / "x.json", ranks=1), "run", lambda _count: None, threads=1, memory_limit="256MB")
+    assert stale_runs(home) == ["run"]
+    assert drain(home, QUIET).built == ["run"]
+    assert stale_runs(home) == []
+
+
+def test_a_model_that_fails_is_said_and_the_old_marts_stay(
+    undisturbed: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 4, with the run and the model named; people still read the last good build."""
+    home = Home(tmp_path / "home")
+    shutil.copytree(undisturbed.root, home.root)
+
+    def fail(*_rest: object, **_options: object) -> str:
+        raise ModelError("sql/marts/steps.sql: division by zero")
+
+    monkeypatch.setattr(ingesting, "build_run", fail)
+    outcome = build(home, ["run"], Progress())
+    assert (outcome.built, outcome.codes) == ([], [ExitCode.MODEL])
+    assert "run run: sql/marts/steps.sql" in capsys.readouterr().err
+    assert mart_rows(home) == mart_rows(undisturbed)
+
+
+def _appears(pattern: str) -> Callable[[Home, float], bool]:
+    return lambda home, _since: any(True for _ in home.root.glob(pattern))
+
+
+def _after(seconds: float) -> Callable[[Home, float], bool]:
+    return lambda _home, since: time.monotonic() - since > seconds
+
+
+_RANDOM = random.Random(20261130)
+_POINTS = {
+    "staging": _appears("lake/.staging/*/work"),
+    "first file committed": _appears("lake/raw/run_id=run/file_id=*"),
+    "first file archived": _appears("archive/run/*"),
+    "marts being written": _appears("lake/.staging/*/out/activity.parquet"),
+    "marts in place": _appears("lake/marts/run_id=run"),
+    "some time": _after(_RANDOM.uniform(0.5, 2.5)),
+}
+
+
+@pytest.mark.parametrize("point", _POINTS)
+def test_after_a_kill_the_next_run_reaches_the_same_marts(undisturbed: Home, tmp_path: Path, point: str) -> None:
+    """kill -9 of a real `stepledger run`, then one more run: the marts are those of a run that nobody disturbed."""
+    home = Home(tmp_path / "home")
+    home.ensure()
+    for path in pair(tmp_path):
+        drop(home, path, f"run/{path.name}")
+    since = time.monotonic()
+    with subprocess.Popen(
+        [sys.executable, "-m", "pipeline", "--home", str(home.root), "run"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment()
+    ) as process:
+        while process.poll() is None and not _POINTS[point](home, since):
+            time.sleep(0.001)
+        process.kill()
+    assert drain(home, QUIET).codes == []
+    assert list(home.inbox.iterdir()) == []
+    assert sorted(p.name for p in (home.archive / "run").iterdir()) == ["serve-rank-0.json", "serve-rank-1.json"]
+    assert [p.name for p in home.staging.iterdir() if not p.name.startswith("old-")] == []
+    assert mart_rows(home) == mart_rows(undisturbed)
+
+
+def test_an_empty_inbox_still_leaves_a_warehouse_that_can_be_asked(home: Home) -> None:
+    """The first `run` of a curious user is no failure."""
+    done = command("--home", home.root, "run")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "nothing new" in done.stderr
+    assert command("--home", home.root, "runs", "--format", "json").stdout == "[]\n"
