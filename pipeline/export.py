@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -56,7 +57,8 @@ def export_run(home: Home, run: str, mart: str, form: Format, output: Path | Non
     except OSError as error:
         raise UsageError(f"{target}: cannot be written: {error.strerror}") from error
     finally:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink()
     return Exported(target, manifest, rows)
 
 

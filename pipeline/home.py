@@ -71,8 +71,8 @@ class Home:
 
     def ensure(self) -> None:
         """Create the folders. Raises UsageError where the home cannot be, or cannot be written."""
-        if odd := next((part for part in self.root.resolve().parts if "=" in part), None):
-            raise UsageError(f"{self.root}: DuckDB would read the folder {odd} as a column. Choose a home without `=` in its path.")
+        if odd := next((part for part in self.root.resolve().parts if "=" in part or "?" in part), None):
+            raise UsageError(f"{self.root}: DuckDB takes `=` or `?` in the folder {odd} for something else. Choose a home without them in its path.")
         try:
             for folder in (self.inbox, self.archive, self.quarantine, self.raw, self.marts, self.staging, self.exports):
                 folder.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from pipeline.atomic import move_file, write_file
 from pipeline.errors import StepledgerError, TraceError
 from pipeline.home import Home
 from pipeline.sources import names
-from pipeline.sources.detect import is_report_folder
+from pipeline.sources.detect import fresh_export, is_report_folder
 
 SETTLE_SECONDS = 5
 UNNAMED = "unnamed"
@@ -45,7 +45,7 @@ def waiting(inbox: Path) -> list[Waiting]:
         else:
             run = run_name_of(entry.name)
             found.append(Waiting(entry, run, Path(run) / entry.name))
-    return found
+    return _stale_exports_first(found)
 
 
 def named(paths: list[Path], run: str | None) -> list[Waiting]:
@@ -56,7 +56,12 @@ def named(paths: list[Path], run: str | None) -> list[Waiting]:
             found += [Waiting(p, run or path.resolve().name, p) for p in _files(path)]
         else:
             found.append(Waiting(path, run or run_name_of(path.name), path))
-    return found
+    return _stale_exports_first(found)
+
+
+def _stale_exports_first(items: list[Waiting]) -> list[Waiting]:
+    """An nsys report is read after an export of it that is older, so that the report is still there to say so."""
+    return sorted(items, key=lambda item: item.path.suffix == ".nsys-rep" and fresh_export(item.path) is None)
 
 
 def run_name_of(file_name: str) -> str:

@@ -73,7 +73,8 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, int):
         return value if value in _INT64 else orjson.Fragment(str(value).encode())
     if isinstance(value, Decimal):
-        return orjson.Fragment(format(value.normalize() if value else Decimal(0), "f").encode())
+        text = format(value, "f")
+        return orjson.Fragment((text.rstrip("0").rstrip(".") if "." in text else text).encode()) if value.is_finite() else None
     if isinstance(value, dict):
         return {str(k): _json_value(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

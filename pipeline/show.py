@@ -137,7 +137,7 @@ def print_screen(screen: Screen) -> None:
         _print_refusal(out, screen)
     if screen.unclassified:
         out.print()
-        _note(out, "Most expensive names that no rule claims (add rules to kernel_rules.toml in the home):", indent="", style="bold")
+        _note(out, "Names that no rule claims (add rules to kernel_rules.toml in the home):", indent="", style="bold")
         table = Table(box=None, pad_edge=False, show_header=False)
         for _ in range(2):
             table.add_column(justify="right", no_wrap=True)

@@ -145,7 +145,7 @@ def reading(home: Home) -> Iterator[duckdb.DuckDBPyConnection]:
     """A read-only session that sees the lake only: no other file, no extension, no changed setting."""
     with opened(home) as con:
         lake = home.raw.parent.resolve()
-        con.execute(f"SET allowed_directories = [{literal(f'{lake}/')}]")
+        con.execute(f"SET allowed_directories = [{literal(f'{lake}/')}, {duck.files(lake, '')}]")  # files by name, and views' patterns
         con.execute("SET enable_external_access = false")
         con.execute("SET lock_configuration = true")
         yield con

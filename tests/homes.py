@@ -60,9 +60,7 @@ def copied(source: Home, root: Path) -> Home:
 
 def fingerprint(root: Path) -> dict[str, str]:
     """Every path under a folder, files with the hash of their bytes."""
-    return {
-        p.relative_to(root).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() if p.is_file() else "folder" for p in sorted(root.rglob("*"))
-    }
+    return {p.relative_to(root).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() if p.is_file() else "folder" for p in sorted(root.rglob("*"))}
 
 
 def mart_rows(home: Home) -> dict[str, list[tuple[object, ...]]]:

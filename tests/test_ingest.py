@@ -133,7 +133,6 @@ _RANDOM = random.Random(20261130)
 _POINTS = {
     "staging": _appears("lake/.staging/*/work"),
     "first file committed": _appears("lake/raw/run_id=run/file_id=*"),
-    "first file archived": _appears("archive/run/*"),
     "marts being written": _appears("lake/.staging/*/out/activity.parquet"),
     "marts in place": _appears("lake/marts/run_id=run"),
     "some time": _after(_RANDOM.uniform(0.5, 2.5)),

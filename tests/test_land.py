@@ -123,7 +123,7 @@ def test_a_reader_that_forgets_a_table_lands_nothing(home: Home, trace: Path, mo
     assert home.run_ids() == []
 
 
-@pytest.mark.parametrize("name", ["..", "it's \"x\"\n", "日本"])
+@pytest.mark.parametrize("name", ["..", 'it\'s "x"\n', "日本"])
 def test_a_run_of_any_name_lands_inside_the_lake_and_keeps_its_name(home: Home, trace: Path, name: str) -> None:
     """The folder is a safe form; the name the user gave is a column."""
     done = landed(home, trace, name)

@@ -11,6 +11,7 @@ from pipeline.errors import SideFile, TraceError
 from pipeline.sources.job import ReadJob
 from pipeline.sources.kineto import read_kineto
 from pipeline.sources.nsys import read_nsys
+from pipeline.sources.nsys.report import exports_of
 
 _SQLITE = b"SQLite format 3\0"
 _SIDE_FILES = (
@@ -33,8 +34,11 @@ def is_report_folder(path: Path) -> bool:
     return path.is_dir() and any((path / f"StringIds.{form}").is_file() for form in ("parquet", "arrow"))
 
 
-def _is_fresh_export(export: Path, report: Path) -> bool:
-    return export.is_file() and report.is_file() and export.stat().st_mtime >= report.stat().st_mtime
+def fresh_export(report: Path) -> Path | None:
+    """An export beside an nsys report that is not older than the report; None for any other file."""
+    if report.suffix != ".nsys-rep" or not report.is_file():
+        return None
+    return next((p for p in exports_of(report) if p.stat().st_mtime >= report.stat().st_mtime), None)
 
 
 def reader_for(path: Path) -> Callable[[ReadJob], None]:
@@ -43,8 +47,8 @@ def reader_for(path: Path) -> Callable[[ReadJob], None]:
         raise SideFile(path.name, note)
     if is_report_folder(path):
         return read_nsys
-    if path.suffix == ".nsys-rep" and _is_fresh_export(path.with_suffix(".sqlite"), path):
-        raise SideFile(path.name, "the report that the .sqlite beside it was exported from; the export is read")
+    if export := fresh_export(path):
+        raise SideFile(path.name, f"the report that {export.name} beside it was exported from; the export is read")
     try:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):

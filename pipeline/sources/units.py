@@ -24,7 +24,7 @@ def sql_ns(column: str) -> str:
 
 def sql_is_sub_ns(column: str) -> str:
     """SQL: does the value have digits below one nanosecond?"""
-    return f"({column} <> {column}::DECIMAL(38,3))"
+    return f"({column} <> round({column}, 3))"
 
 
 def us_to_decimal(value: Decimal) -> Decimal:

@@ -1,6 +1,6 @@
 -- The step of each activity: by its launch; without a launch record, by GPU time, but only where the kernels of one step
 -- alone run on that device (its copies may run ahead or late, inside other steps). Otherwise none, with the reason: nothing
--- is invented.
+-- is invented. Steps found in the order of kernels take what starts from their first kernel to the next step's.
 -- grain: trace_id, activity_id
 WITH launched AS (
     SELECT activity.*, launch_step.step, launch_step.placed_by, launch_step.no_step_reason
@@ -42,17 +42,31 @@ by_time AS (
     ASOF JOIN alone
         ON unlinked.trace_id = alone.trace_id AND unlinked.device = alone.device AND unlinked.start_ns >= alone.from_ns
     WHERE unlinked.end_ns <= alone.to_ns
+),
+
+pattern AS (SELECT trace_id, device, step, start_ns FROM int_step_begin WHERE method = 'pattern'),
+
+by_order AS (
+    SELECT launched.trace_id, launched.activity_id, pattern.step
+    FROM launched
+    ASOF JOIN pattern
+        ON launched.trace_id = pattern.trace_id AND launched.device = pattern.device AND launched.start_ns >= pattern.start_ns
 )
 
 SELECT
     launched.trace_id,
     launched.activity_id,
-    coalesce(launched.step, by_time.step) AS step,
-    CASE WHEN launched.step IS NOT NULL THEN launched.placed_by WHEN by_time.step IS NOT NULL THEN 'gpu_time' END AS placed_by,
+    coalesce(launched.step, by_time.step, by_order.step) AS step,
     CASE
-        WHEN coalesce(launched.step, by_time.step) IS NOT NULL THEN NULL
+        WHEN launched.step IS NOT NULL THEN launched.placed_by
+        WHEN by_time.step IS NOT NULL THEN 'gpu_time'
+        WHEN by_order.step IS NOT NULL THEN 'kernel_order'
+    END AS placed_by,
+    CASE
+        WHEN coalesce(launched.step, by_time.step, by_order.step) IS NOT NULL THEN NULL
         WHEN launched.launch_ns IS NULL THEN 'no_launch_record'
         ELSE coalesce(launched.no_step_reason, 'no_marker')
     END AS no_step_reason
 FROM launched
 LEFT JOIN by_time USING (trace_id, activity_id)
+LEFT JOIN by_order USING (trace_id, activity_id)

@@ -1,8 +1,8 @@
--- The step that made each launch: the last annotation begun before it on the same thread, else (a thread without
--- annotations) on any thread. Sampling is launched behind the annotation's end, so a step lasts until the next begins.
--- But a forward pass of its own behind the end (an unannotated one) is not the step's: from the first graph replay there
--- that is at least half as large as the trace's annotated replays, or, launched without graphs, the whole tail if it holds
--- more than half of what annotations usually hold. Smaller replays are drafts and stay.
+-- The step that made each launch: the last step begun before it on the same thread (an annotation, or a graph replay where
+-- there are none), else (a thread that begins no steps) on any thread. Sampling is launched behind the annotation's end, so a
+-- step lasts until the next begins. But a forward pass of its own behind the end (an unannotated one) is not the step's: from
+-- the first graph replay there that is at least half as large as the trace's usual replays, or, launched without graphs, the
+-- whole tail if it holds more than half of what steps usually hold. Smaller replays are drafts and stay.
 -- grain: trace_id, correlation
 WITH launch AS (
     SELECT
@@ -13,7 +13,9 @@ WITH launch AS (
     GROUP BY trace_id, correlation
 ),
 
-thread AS (SELECT DISTINCT trace_id, pid, tid FROM int_step_marker),
+marker AS (SELECT trace_id, step, pid, tid, start_ns, end_ns FROM int_step_begin WHERE method <> 'pattern'),
+
+thread AS (SELECT DISTINCT trace_id, pid, tid FROM marker),
 
 marked AS (SELECT DISTINCT trace_id FROM thread),
 
@@ -21,7 +23,7 @@ same_thread AS (
     SELECT launch.*, marker.step, marker.end_ns, 'launch_same_thread' AS placed_by
     FROM launch
     INNER JOIN thread USING (trace_id, pid, tid)
-    ASOF LEFT JOIN int_step_marker AS marker
+    ASOF LEFT JOIN marker
         ON
             launch.trace_id = marker.trace_id AND launch.pid = marker.pid AND launch.tid = marker.tid
             AND launch.launch_ns >= marker.start_ns
@@ -31,7 +33,7 @@ other_thread AS (
     SELECT launch.*, marker.step, marker.end_ns, 'launch_time' AS placed_by
     FROM launch
     ANTI JOIN thread USING (trace_id, pid, tid)
-    ASOF LEFT JOIN int_step_marker AS marker
+    ASOF LEFT JOIN marker
         ON launch.trace_id = marker.trace_id AND launch.launch_ns >= marker.start_ns
 ),
 

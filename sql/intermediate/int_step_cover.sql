@@ -12,10 +12,10 @@ union_island AS (SELECT * FROM int_island WHERE level = 3),
 
 covered AS (
     SELECT
-        instant.*, island.covered_ns + least(instant.at_ns, island.end_ns) - island.start_ns AS covered_ns,
-        least(instant.at_ns, island.end_ns) AS busy_until_ns
+        instant.*,
+        coalesce(island.covered_ns + least(instant.at_ns, island.end_ns) - island.start_ns, 0) AS covered_ns
     FROM instant
-    ASOF JOIN union_island AS island
+    ASOF LEFT JOIN union_island AS island
         ON instant.trace_id = island.trace_id AND instant.device = island.device AND instant.at_ns >= island.start_ns
 )
 

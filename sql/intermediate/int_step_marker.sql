@@ -17,8 +17,21 @@ one_level AS (
     QUALIFY marker.level = min(marker.level) OVER (PARTITION BY marked.trace_id)
 ),
 
+-- A range still open when recording stopped ends where the next of its thread begins.
+closed AS (
+    SELECT
+        * REPLACE (
+            CASE
+                WHEN is_open
+                    THEN least(end_ns, lead(start_ns) OVER (PARTITION BY trace_id, pid, tid ORDER BY start_ns ASC, end_ns DESC))
+                ELSE end_ns
+            END AS end_ns
+        )
+    FROM one_level
+),
+
 outermost AS (
-    SELECT * FROM one_level
+    SELECT * FROM closed
     QUALIFY coalesce(
         start_ns >= max(end_ns) OVER (
             PARTITION BY trace_id, pid, tid ORDER BY start_ns ASC, end_ns DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING

@@ -14,10 +14,10 @@ SELECT
     rule.kind,
     placed.step,
     coalesce(step.phase, 'unknown') AS phase,
-    NULL AS layer,
+    layer.layer,
     kernel_rule.category,
     kernel_rule.subcategory,
-    NULL AS role,
+    role.role,
     category.rollup,
     kernel_rule.is_fused,
     rule.rule_id,
@@ -36,4 +36,6 @@ INNER JOIN kernel_rule USING (rule_id)
 INNER JOIN category_info AS category ON kernel_rule.category = category.category
 INNER JOIN int_activity_step AS placed ON rule.trace_id = placed.trace_id AND rule.activity_id = placed.activity_id
 INNER JOIN int_exposed AS exposed ON rule.trace_id = exposed.trace_id AND rule.activity_id = exposed.activity_id
+LEFT JOIN int_layer AS layer ON rule.trace_id = layer.trace_id AND rule.activity_id = layer.activity_id
+LEFT JOIN int_role AS role ON rule.trace_id = role.trace_id AND rule.activity_id = role.activity_id
 LEFT JOIN step ON rule.trace_id = step.trace_id AND rule.device = step.device AND placed.step = step.step

@@ -13,24 +13,41 @@ exposed AS (
     GROUP BY ALL
 ),
 
-sequence AS (
-    SELECT trace_id, string_agg(label, chr(10) ORDER BY step) AS labels FROM int_step_marker GROUP BY trace_id
-),
-
-alike AS (
-    SELECT trace.source, count(DISTINCT sequence.labels) = 1 AS is_alike
-    FROM sequence
-    INNER JOIN stg_trace AS trace USING (trace_id)
-    GROUP BY trace.source
+lost AS (
+    SELECT
+        time_line.trace_id,
+        time_line.device,
+        time_line.step,
+        lost.step IS NOT NULL AS is_lost,
+        coalesce(lead(lost.step) OVER in_order IS NOT NULL, FALSE) AS is_next_lost,
+        row_number() OVER in_order = 1 AS is_first,
+        time_line.next_ns IS NULL AS is_last
+    FROM int_step_window AS time_line
+    LEFT JOIN int_step_lost AS lost USING (trace_id, device, step)
+    WINDOW in_order AS (PARTITION BY time_line.trace_id, time_line.device ORDER BY time_line.start_ns, time_line.step)
 ),
 
 step AS (
     SELECT
-        marker.*, coalesce(time_line.device, device_of.device) AS device, time_line.* EXCLUDE (trace_id, device, step, start_ns, end_ns),
-        time_line.start_ns AS gpu_start_ns, time_line.end_ns AS gpu_end_ns
-    FROM int_step_marker AS marker
+        begin_at.* EXCLUDE (device),
+        coalesce(time_line.device, begin_at.device, device_of.device) AS device,
+        time_line.* EXCLUDE (trace_id, device, step, start_ns, end_ns, next_ns),
+        time_line.start_ns AS gpu_start_ns,
+        time_line.end_ns AS gpu_end_ns,
+        -- A step with lost records, or before one, has no wall: its own end or the next one's start may be missing.
+        CASE WHEN NOT lost.is_lost AND NOT lost.is_next_lost THEN time_line.next_ns END AS next_ns,
+        time_line.next_ns AS following_ns,
+        coalesce(lost.is_lost, FALSE) AS is_lost,
+        lost.is_first,
+        lost.is_last
+    FROM int_step_begin AS begin_at
     INNER JOIN device_of USING (trace_id)
-    LEFT JOIN int_step_window AS time_line ON marker.trace_id = time_line.trace_id AND marker.step = time_line.step
+    LEFT JOIN int_step_window AS time_line
+        ON
+            begin_at.trace_id = time_line.trace_id AND begin_at.step = time_line.step
+            AND coalesce(begin_at.device = time_line.device, TRUE)
+    LEFT JOIN lost
+        ON time_line.trace_id = lost.trace_id AND time_line.device = lost.device AND time_line.step = lost.step
 ),
 
 timed AS (
@@ -59,16 +76,16 @@ SELECT
     trace.rank,
     timed.device,
     timed.step,
-    CASE WHEN alike.is_alike THEN timed.step END AS match_id,
+    match.match_id,
     CASE WHEN timed.activities IS NULL THEN 'empty' ELSE timed.phase END AS phase,
-    CASE WHEN trace.source = 'nsys' THEN 'nvtx' ELSE 'annotation' END AS method,
+    timed.method,
     timed.confidence,
     timed.label,
     timed.context_requests,
     timed.scheduled_context_tokens,
     timed.generation_requests,
     timed.generation_tokens,
-    timed.graph_tokens,
+    coalesce(tokens.graph_tokens, timed.graph_tokens) AS graph_tokens,
     timed.kv_tokens,
     coalesce(timed.graph_launches, 0) AS graph_launches,
     coalesce(timed.activities, 0) AS activities,
@@ -81,17 +98,24 @@ SELECT
     coalesce(timed.exposed_ns, 0) AS exposed_ns,
     CASE WHEN timed.wall_ns IS NOT NULL THEN timed.exposed_ns - timed.inside_ns END AS exposed_outside_ns,
     timed.covered_ns - timed.inside_ns AS borrowed_ns,
-    CASE WHEN timed.wall_ns IS NOT NULL THEN timed.wall_ns - timed.covered_ns - timed.gap_after_ns ELSE timed.span_idle_ns END AS idle_inside_ns,
+    CASE
+        WHEN timed.wall_ns IS NOT NULL THEN timed.wall_ns - timed.covered_ns - timed.gap_after_ns
+        WHEN NOT timed.is_lost THEN timed.span_idle_ns
+    END AS idle_inside_ns,
     timed.gap_after_ns,
     CASE WHEN timed.gap_after_ns > 0 THEN coalesce(cause.gap_cause, 'unknown') END AS gap_cause,
     timed.launch_lag_p50_ns,
-    timed.activities IS NOT NULL AND skew.step IS NULL AS is_complete,
+    timed.activities IS NOT NULL AND skew.step IS NULL AND NOT timed.is_lost AS is_complete,
     CASE
         WHEN timed.activities IS NULL THEN 'no_gpu_work'
+        WHEN timed.is_lost AND timed.is_first THEN 'begins_before_capture'
+        WHEN timed.is_lost AND timed.is_last THEN 'ends_after_capture'
+        WHEN timed.is_lost THEN 'records_lost'
         WHEN skew.step IS NOT NULL THEN 'capture_start_skew'
     END AS incomplete_reason
 FROM timed
 INNER JOIN stg_trace AS trace USING (trace_id)
-INNER JOIN alike USING (source)
+LEFT JOIN int_step_match AS match ON timed.trace_id = match.trace_id AND timed.device = match.device AND timed.step = match.step
+LEFT JOIN int_step_tokens AS tokens ON timed.trace_id = tokens.trace_id AND timed.step = tokens.step
 LEFT JOIN int_start_skew AS skew ON timed.trace_id = skew.trace_id AND timed.step = skew.step
 LEFT JOIN int_gap_cause AS cause ON timed.trace_id = cause.trace_id AND timed.device = cause.device AND timed.next_ns = cause.start_ns

@@ -1,5 +1,7 @@
 -- The closing line of the books of each device: exposed + idle + unknown = end - start, exactly, steps or no steps.
 -- Exposed is summed over activities, idle over the gaps between stretches of work, so that neither is a remainder.
+-- Where a step lost records, nobody knows whether the device was idle: gaps in it, and between the step before and it, are
+-- unknown.
 -- grain: trace_id, device
 WITH booked AS (
     SELECT
@@ -30,8 +32,54 @@ gap AS (
 
 idle AS (
     SELECT trace_id, device, sum(greatest(idle_ns, 0))::BIGINT AS idle_ns FROM gap GROUP BY trace_id, device
+),
+
+window_of AS (
+    SELECT
+        step.trace_id,
+        step.device,
+        lost.step IS NOT NULL AS is_lost,
+        least(step.start_ns, coalesce(max(step.end_ns) OVER before_it, step.start_ns)) AS from_ns,
+        coalesce(step.next_ns, step.end_ns) AS until_ns,
+        coalesce(lag(lost.step) OVER in_order IS NOT NULL, FALSE) AS is_after_lost,
+        step.start_ns
+    FROM int_step_window AS step
+    LEFT JOIN int_step_lost AS lost USING (trace_id, device, step)
+    WINDOW
+        in_order AS (PARTITION BY step.trace_id, step.device ORDER BY step.start_ns, step.step),
+        before_it AS (
+            PARTITION BY step.trace_id, step.device ORDER BY step.start_ns, step.step ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        )
+),
+
+lost_edge AS (
+    SELECT
+        trace_id,
+        device,
+        unnest([CASE WHEN is_after_lost THEN start_ns ELSE from_ns END, until_ns]) AS at_ns,
+        unnest([-1, 1]) AS sign
+    FROM window_of
+    WHERE is_lost
+),
+
+work AS (SELECT trace_id, device, start_ns, end_ns, covered_ns FROM int_island WHERE level = 3),
+
+-- Idle time before an instant is the instant less the time covered before it.
+lost_idle AS (
+    SELECT
+        lost_edge.trace_id,
+        lost_edge.device,
+        sum(lost_edge.sign * (lost_edge.at_ns - (work.covered_ns + least(lost_edge.at_ns, work.end_ns) - work.start_ns)))::BIGINT AS unknown_ns
+    FROM lost_edge
+    ASOF JOIN work
+        ON lost_edge.trace_id = work.trace_id AND lost_edge.device = work.device AND lost_edge.at_ns >= work.start_ns
+    GROUP BY lost_edge.trace_id, lost_edge.device
 )
 
-SELECT booked.*, coalesce(idle.idle_ns, 0) AS idle_ns, 0 AS unknown_ns
+SELECT
+    booked.*,
+    coalesce(idle.idle_ns, 0) - coalesce(lost_idle.unknown_ns, 0) AS idle_ns,
+    coalesce(lost_idle.unknown_ns, 0) AS unknown_ns
 FROM booked
 INNER JOIN idle USING (trace_id, device)
+LEFT JOIN lost_idle USING (trace_id, device)

@@ -1,12 +1,28 @@
 -- CPU-side annotations. The GPU twins are left out: one annotation has a twin on every stream it touched, with an end
--- that is not the step's (pytorch/kineto 1022), so they never count as steps nor as GPU time.
+-- that is not the step's (pytorch/kineto 1022), so they never count as steps nor as GPU time. A range still open when
+-- recording stopped ends with the trace's last launch or activity.
 -- grain: one annotation
+WITH recorded AS (
+    SELECT trace_id, max(end_ns) AS end_ns
+    FROM (
+        SELECT trace_id, max(start_ns + dur_ns) AS end_ns FROM raw.gpu_activity GROUP BY trace_id
+        UNION ALL
+        SELECT trace_id, max(start_ns + coalesce(dur_ns, 0)) AS end_ns FROM raw.launch GROUP BY trace_id
+    )
+    GROUP BY trace_id
+)
+
 SELECT
-    trace_id,
-    name,
-    pid,
-    tid,
-    start_ns,
-    start_ns + dur_ns AS end_ns
-FROM raw.annotation
-WHERE side = 'cpu' AND dur_ns IS NOT NULL
+    annotation.trace_id,
+    annotation.name,
+    annotation.pid,
+    annotation.tid,
+    annotation.start_ns,
+    annotation.is_open,
+    CASE
+        WHEN annotation.is_open THEN greatest(annotation.start_ns, recorded.end_ns)
+        ELSE annotation.start_ns + annotation.dur_ns
+    END AS end_ns
+FROM raw.annotation AS annotation
+LEFT JOIN recorded USING (trace_id)
+WHERE annotation.side = 'cpu' AND (annotation.is_open OR annotation.dur_ns IS NOT NULL)

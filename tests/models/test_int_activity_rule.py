@@ -10,7 +10,14 @@ from tests.models.tables import Row, build_all, run_model
 
 SUM = "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<c10::BFloat16, at::native::func_wrapper_t<c10::BFloat16>>>(T)"
 FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, std::array<char*, 1ul> >(int)"
-BY_NAME = {SUM: "torch_reduce", FILL: "torch_fill", MARLIN_MOE: "marlin_moe", ALL_REDUCE: "nccl_all_reduce", GEMM: "nvjet", "Memset (Device)": "memset"}
+BY_NAME = {
+    SUM: "torch_reduce",
+    FILL: "torch_fill",
+    MARLIN_MOE: "marlin_moe",
+    ALL_REDUCE: "nccl_all_reduce",
+    GEMM: "nvjet",
+    "Memset (Device)": "memset",
+}
 
 
 def _rules(*names: str, streams: dict[int, int] | None = None) -> list[str]:

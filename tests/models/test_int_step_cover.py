@@ -29,3 +29,9 @@ def test_the_last_step_has_no_next_instant() -> None:
     """Without a next step there is no covered time up to it."""
     step = {"step": 0, "start_ns": 20, "end_ns": 40, "next_ns": None}
     assert run_model("int_step_cover", {"int_island": ISLANDS, "int_step_window": [step]}, COLUMNS) == [(10, 30, None)]
+
+
+def test_before_the_first_island_nothing_is_covered() -> None:
+    """A step of kernels without duration that stand before all work is covered for 0 ns, not for NULL."""
+    step = {"step": 0, "start_ns": -5, "end_ns": -5, "next_ns": 0}
+    assert run_model("int_step_cover", {"int_island": ISLANDS, "int_step_window": [step]}, COLUMNS) == [(0, 0, 0)]

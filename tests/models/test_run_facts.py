@@ -38,5 +38,7 @@ def test_sources_have_rows_of_their_own() -> None:
 def test_the_row_says_what_built_it() -> None:
     """Build, rules, models and inputs are named by their hashes."""
     with build_scenes(_scene("t", 0, DECODE)) as con:
-        found = rows(con, "SELECT f.build_id, f.inputs_sha, f.rules_sha = b.rules_sha, f.models_sha = b.models_sha FROM run_facts AS f, build_info AS b")
+        found = rows(
+            con, "SELECT f.build_id, f.inputs_sha, f.rules_sha = b.rules_sha, f.models_sha = b.models_sha FROM run_facts AS f, build_info AS b"
+        )
     assert found == [("build", "inputs", True, True)]

@@ -10,6 +10,7 @@ import pytest
 from pipeline.errors import SideFile, TraceError
 from pipeline.sources.detect import reader_for, side_file_note
 from pipeline.sources.kineto import read_kineto
+from pipeline.sources.nsys import read_nsys
 from tests.builders import kernel, write_trace
 
 
@@ -25,6 +26,7 @@ def test_text_and_gzip_go_to_the_kineto_reader(tmp_path: Path, name: str) -> Non
         "profiler_out_0.txt",
         "capture.json",
         "run.toml",
+        "t.sqlite-journal",
         "node7_99.async_llm.1759255878904894123.pt.trace.json.gz",
         "graph_capture_rank_3.1759255878904894123.pt.trace.json.gz",
     ],
@@ -44,18 +46,42 @@ def test_other_names_are_no_side_files(name: str) -> None:
     assert side_file_note(name) is None
 
 
-def test_sqlite_is_named_as_an_nsys_report(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["t.sqlite", "t.json"])
+def test_sqlite_goes_to_the_nsys_reader(tmp_path: Path, name: str) -> None:
     """An SQLite file is recognised by its bytes, whatever its name."""
-    (tmp_path / "t.json").write_bytes(b"SQLite format 3\0" + b"\0" * 84)
-    with pytest.raises(TraceError, match="Nsight Systems"):
-        reader_for(tmp_path / "t.json")
+    (tmp_path / name).write_bytes(b"SQLite format 3\0" + b"\0" * 84)
+    assert reader_for(tmp_path / name) is read_nsys
 
 
-def test_nsys_report_is_named_by_its_suffix(tmp_path: Path) -> None:
-    """nsys's own binary report is recognised by its suffix."""
-    (tmp_path / "t.nsys-rep").write_bytes(b"\x01\x02")
-    with pytest.raises(TraceError, match="Nsight Systems"):
+@pytest.mark.parametrize("name", ["t.sqlite", "t.nsys-rep"])
+def test_nsys_suffix_goes_to_the_nsys_reader(tmp_path: Path, name: str) -> None:
+    """A report or an unfinished export is recognised by its suffix, so that nsys's reader says what is wrong with it."""
+    (tmp_path / name).write_bytes(b"\x01\x02")
+    assert reader_for(tmp_path / name) is read_nsys
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_export_folder_goes_to_the_nsys_reader(tmp_path: Path, form: str) -> None:
+    """A folder that nsys exported is one report."""
+    (tmp_path / f"StringIds.{form}").write_bytes(b"")
+    assert reader_for(tmp_path) is read_nsys
+
+
+def test_report_beside_its_export_is_a_side_file(tmp_path: Path) -> None:
+    """Where a report and a fresh export of it stand together, the export is read and the report is not."""
+    (tmp_path / "t.nsys-rep").write_bytes(b"\x01")
+    (tmp_path / "t.sqlite").write_bytes(b"SQLite format 3\0")
+    os.utime(tmp_path / "t.nsys-rep", (1, 1))
+    with pytest.raises(SideFile, match=r"t\.sqlite beside it"):
         reader_for(tmp_path / "t.nsys-rep")
+
+
+def test_report_newer_than_its_export_is_read(tmp_path: Path) -> None:
+    """An export that is older than its report belongs to another recording."""
+    (tmp_path / "t.nsys-rep").write_bytes(b"\x01")
+    (tmp_path / "t.sqlite").write_bytes(b"SQLite format 3\0")
+    os.utime(tmp_path / "t.sqlite", (1, 1))
+    assert reader_for(tmp_path / "t.nsys-rep") is read_nsys
 
 
 def test_missing_file_is_a_trace_error(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What an event of a chrome trace is, and the columns in which staged events wait for landing.
 
-Both paths (DuckDB's reader for whole stretches, the exact scan for broken ones) write these columns.
+Both paths (DuckDB's reader for whole stretches, the exact scan for broken ones) find the same columns, and one SELECT
+stages them.
 """
 
 from __future__ import annotations
@@ -39,34 +40,34 @@ KINDS = ("kernel", "memcpy", "memset", "launch", "cpu_op", "annotation_cpu", "an
 GPU_KINDS = ("kernel", "memcpy", "memset")
 
 KIND_OF_CATEGORY = {
+    "python_function": "python_function",
+    "cpu_op": "cpu_op",
     "kernel": "kernel",
+    "cuda_runtime": "launch",
     "concurrent_kernel": "kernel",
     "gpu_memcpy": "memcpy",
     "memcpy": "memcpy",
     "gpu_memset": "memset",
     "memset": "memset",
-    "cuda_runtime": "launch",
     "cuda_driver": "launch",
     "runtime": "launch",
-    "cpu_op": "cpu_op",
     "operator": "cpu_op",
     "user_annotation": "annotation_cpu",
     "gpu_user_annotation": "annotation_gpu",
-    "python_function": "python_function",
     "overhead": "overhead",
     "trace": "profiler_span",
     "cuda_sync": "sync",
     "cuda_event": "sync",
 }
-"""Lower-case category of a complete event (ph X) to kind; torch 1.8 to 1.13 spelled Kernel, Memcpy, Runtime, Operator."""
+"""Lower-case category of a complete event (ph X) to kind, the commonest first; torch 1.8 to 1.13 spelled Kernel, Memcpy, Runtime, Operator."""
 
-KIND_OF_PHASE = {"M": "metadata", "s": "flow", "t": "flow", "f": "flow", "i": "instant", "I": "instant", "C": "counter"}
+KIND_OF_PHASE = {"f": "flow", "s": "flow", "t": "flow", "M": "metadata", "i": "instant", "I": "instant", "C": "counter"}
 """Phase of an event that is not complete to the code under which it is counted."""
 
 MERGED_PID = r"^\[([^\]]+)\] *(.*)$"
 """SGLang's merged files prefix every pid with the rank's coordinates: `[TP00-DP01-PP00-EP00] 83`."""
 
-STAGED = (
+SCANNED = (
     ("kind", "VARCHAR"),
     ("event_class", "VARCHAR"),
     ("name", "VARCHAR"),
@@ -79,7 +80,55 @@ STAGED = (
     ("is_sub_ns", "BOOLEAN"),
     *((column, "VARCHAR") for column in ARGS.values()),
 )
-"""Staged columns. `dur_us` (GPU kinds only) keeps the exact duration for the books; text columns are typed on landing."""
+"""What both paths find in an event. `dur_us` (GPU kinds only) keeps the exact duration for the books."""
+
+NUMBERS = {
+    "device": "INTEGER",
+    "context": "BIGINT",
+    "stream": "BIGINT",
+    "correlation": "BIGINT",
+    "external_id": "BIGINT",
+    "graph_id": "BIGINT",
+    "graph_node_id": "BIGINT",
+    "bytes": "BIGINT",
+    "seq": "BIGINT",
+    "in_msg_nelems": "BIGINT",
+    "out_msg_nelems": "BIGINT",
+    "group_size": "INTEGER",
+}
+"""Arguments that are numbers, with their type."""
+
+MACROS = """
+CREATE TEMP MACRO odd_bigint(t) AS coalesce(
+    CASE WHEN try_cast(t AS HUGEINT) BETWEEN 9223372036854775808 AND 18446744073709551615
+         THEN (try_cast(t AS HUGEINT) - 18446744073709551616)::BIGINT END,
+    try_cast(regexp_extract(t, '^[A-Za-z][A-Za-z ]* (-?[0-9]+)$', 1) AS BIGINT)
+);
+CREATE TEMP MACRO to_bigint(t) AS coalesce(try_cast(t AS BIGINT), CASE WHEN t IS NOT NULL THEN odd_bigint(t) END);
+"""
+"""SQL: a text as BIGINT, NULL where it is none; two's complement from 2^63, and "stream 7" is 7."""
+
+
+def sql_staged(scanned: str) -> str:
+    """SQL: staged rows of events given as SCANNED columns: numbers are typed here, once.
+
+    `unread` lists the numbers that are none, as `argument = text`. `events` counts the events that a row stands for: 1,
+    except where skipped events were added up.
+    """
+    texts = ", ".join(column for column, _ in SCANNED if column not in {"pid", "tid", *NUMBERS})
+    typed = ", ".join(f"{_sql_number(column)} AS number_{column}" for column in NUMBERS)
+    numbers = ", ".join(f"number_{column} AS {column}" for column in NUMBERS)
+    is_lost = {column: f"{column} IS NOT NULL AND number_{column} IS NULL" for column in NUMBERS}
+    lost = ", ".join(f"CASE WHEN {test} THEN '{column} = ' || {column} END" for column, test in is_lost.items())
+    return (
+        f"SELECT {texts}, to_bigint(pid) AS pid, to_bigint(tid) AS tid, {numbers}, "
+        f"CASE WHEN {' OR '.join(is_lost.values())} THEN [{lost}] END AS unread, 1::BIGINT AS events "
+        f"FROM (SELECT *, {typed} FROM ({scanned}))"
+    )
+
+
+def _sql_number(column: str) -> str:
+    return f"to_bigint({column})" if NUMBERS[column] == "BIGINT" else f"try_cast(to_bigint({column}) AS {NUMBERS[column]})"
 
 
 def kind_of(phase: str | None, category: str | None, name: str | None) -> str:
@@ -91,13 +140,12 @@ def kind_of(phase: str | None, category: str | None, name: str | None) -> str:
 
 
 def sql_kind() -> str:
-    """SQL: kind of an event from ph, cat and name (old files write ProfilerStep as an operator)."""
-    by_category = " ".join(f"WHEN '{cat}' THEN '{kind}'" for cat, kind in KIND_OF_CATEGORY.items() if kind != "cpu_op")
+    """SQL: kind of an event from ph, category (cat in lower case) and name; old files write ProfilerStep as an operator."""
+    step = "CASE WHEN starts_with(name, 'ProfilerStep#') THEN 'annotation_cpu' ELSE 'cpu_op' END"
+    kinds = {category: step if kind == "cpu_op" else f"'{kind}'" for category, kind in KIND_OF_CATEGORY.items()}
+    by_category = " ".join(f"WHEN '{category}' THEN {kind}" for category, kind in kinds.items())
     by_phase = " ".join(f"WHEN '{phase}' THEN '{code}'" for phase, code in KIND_OF_PHASE.items())
-    operators = ", ".join(f"'{cat}'" for cat, kind in KIND_OF_CATEGORY.items() if kind == "cpu_op")
     return (
-        f"CASE WHEN ph = 'X' THEN CASE lower(cat) {by_category} ELSE "
-        f"CASE WHEN lower(cat) IN ({operators}) THEN "
-        "CASE WHEN starts_with(name, 'ProfilerStep#') THEN 'annotation_cpu' ELSE 'cpu_op' END "
-        f"ELSE 'other_event' END END ELSE CASE ph {by_phase} ELSE 'other_event' END END"
+        f"CASE WHEN ph = 'X' THEN CASE category {by_category} ELSE 'other_event' END "
+        f"ELSE CASE ph {by_phase} ELSE 'other_event' END END"
     )

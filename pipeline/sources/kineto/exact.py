@@ -17,6 +17,7 @@ _KEY = rb'"(?:ph|cat|name|pid|tid|ts|dur|id|args|s|bp)"\s*:'
 _NEXT = re.compile(rb"\}\s*,\s*(?=\{\s*" + _KEY + rb")")
 _CLOSE = re.compile(rb"\}\s*(?=\])")
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|"|[{}\[\]]', re.DOTALL)
+_LOOSE = re.compile(r'(?P<text>"(?:[^"\\]++|\\.)*+")|,(?=\s*[}\]])|(?P<word>-?\b(?:nan|inf(?:inity)?)\b)', re.DOTALL | re.IGNORECASE)
 _SPACE = re.compile(rb"[\s,]*")
 _WORD = re.compile(rb"[^\s,\[\]{}\"]+")
 _AFTER_OTHER = re.compile(rb",\s*\{|\s*\]\s*(?:[,}]|\Z)")
@@ -37,7 +38,8 @@ class Event:
 def parse(raw: bytes) -> tuple[bool, bool, Any]:
     """(is it JSON, was text repaired, value); numbers are exact, the last of duplicate keys wins.
 
-    NaN and Infinity become text, as in DuckDB's reader; a number field that holds them counts as bad.
+    As in DuckDB's reader, NaN and Infinity become text (a number field that holds them counts as bad), and a comma
+    before a closing bracket is passed over.
     """
     try:
         text, repaired = raw.decode("utf-8"), False
@@ -45,11 +47,19 @@ def parse(raw: bytes) -> tuple[bool, bool, Any]:
         text, repaired = raw.decode("utf-8", "replace"), True
     for strict in (True, False):
         try:
-            value = json.loads(text, parse_float=Decimal, parse_constant=str, strict=strict)
+            value = _loads(text, strict=strict)
         except (ValueError, RecursionError):
             continue
         return True, repaired or not strict or _has_half_pair(raw, value), value
     return False, False, None
+
+
+def _loads(text: str, *, strict: bool) -> Any:
+    try:
+        return json.loads(text, parse_float=Decimal, parse_constant=str, strict=strict)
+    except ValueError:
+        plain = _LOOSE.sub(lambda m: m["text"] or (f'"{m["word"]}"' if m["word"] else ""), text)
+        return json.loads(plain, parse_float=Decimal, parse_constant=str, strict=strict)
 
 
 def _has_half_pair(raw: bytes, value: Any) -> bool:

@@ -9,15 +9,14 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline.sources import units
 from pipeline.sources.issues import IssueBook
 from pipeline.sources.kineto import events, exact
-from pipeline.sources.kineto.events import ARGS, GPU_KINDS, KINDS, STAGED
+from pipeline.sources.kineto.events import ARGS, GPU_KINDS, KINDS, SCANNED
 
 _ARROW: dict[str, pa.DataType] = {"VARCHAR": pa.string(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_(), "DECIMAL(38,5)": pa.decimal128(38, 5)}
-_SCHEMA = pa.schema([(name, _ARROW[kind]) for name, kind in STAGED])
+_SCHEMA = pa.schema([(name, _ARROW[kind]) for name, kind in SCANNED])
 _NS_MAX = 2**63 - 1
 
 
@@ -27,12 +26,13 @@ class Stage:
     def __init__(self, con: duckdb.DuckDBPyConnection, folder: Path, book: IssueBook) -> None:
         self._con, self._folder, self._book = con, folder, book
         self._parts = 0
-        con.execute(f"CREATE TEMP MACRO event_kind(ph, cat, name) AS {events.sql_kind()}")
+        con.execute(events.MACROS)
+        con.execute(f"CREATE TEMP MACRO event_kind(ph, category, name) AS {events.sql_kind()}")
 
     def glob(self) -> str:
         """The glob of all part files, for read_parquet; there is one, even if there was no event."""
         if not any(self._folder.glob("part-*.parquet")):
-            pq.write_table(_SCHEMA.empty_table(), self._next_part())
+            self._write(_SCHEMA.empty_table())
         return str(self._folder / "part-*.parquet")
 
     def _next_part(self) -> Path:
@@ -69,31 +69,30 @@ class Stage:
         )
         kept = ", ".join(f"'{kind}'" for kind in (*KINDS, "metadata"))
         gpu = ", ".join(f"'{kind}'" for kind in GPU_KINDS)
-        fields = ", ".join(f'CASE WHEN is_kept THEN args."{key}" END AS {column}' for key, column in ARGS.items())
+        fields = ", ".join(f'args."{key}" AS {column}' for key, column in ARGS.items())
+        process, pid = (f"CASE WHEN starts_with(pid, '[') THEN regexp_extract(pid, '{events.MERGED_PID}', {n})" for n in (1, 2))
+        scanned = f"""
+            SELECT
+                kind, NULL::VARCHAR AS event_class, name, {process} END AS process, {pid} ELSE pid END AS pid, tid,
+                {units.sql_ns("ts")} AS ts_ns, {units.sql_ns("dur")} AS dur_ns,
+                CASE WHEN kind IN ({gpu}) THEN dur END::DECIMAL(38, 5) AS dur_us,
+                {units.sql_is_sub_ns("ts")} OR coalesce({units.sql_is_sub_ns("dur")}, false) AS is_sub_ns,
+                {fields}
+            FROM event WHERE kind IN ({kept})
+        """
         try:
             self._con.execute(
                 f"""
                 COPY (
-                    WITH event AS (
-                        SELECT *, event_kind(ph, cat, name) AS kind
-                        FROM read_json($files, format = 'array', columns = {columns}, maximum_object_size = {limit})
-                    ), marked AS (SELECT *, kind IN ({kept}) AS is_kept FROM event)
-                    SELECT
-                        kind,
-                        CASE WHEN NOT is_kept THEN coalesce(cat, 'ph ' || ph, 'none') END AS event_class,
-                        CASE WHEN is_kept THEN name END AS name,
-                        CASE WHEN starts_with(pid, '[') THEN regexp_extract(pid, '{events.MERGED_PID}', 1) END AS process,
-                        CASE
-                            WHEN is_kept
-                                THEN CASE WHEN starts_with(pid, '[') THEN regexp_extract(pid, '{events.MERGED_PID}', 2) ELSE pid END
-                        END AS pid,
-                        CASE WHEN is_kept THEN tid END AS tid,
-                        CASE WHEN is_kept THEN {units.sql_ns("ts")} END AS ts_ns,
-                        CASE WHEN is_kept THEN {units.sql_ns("dur")} END AS dur_ns,
-                        CASE WHEN kind IN ({gpu}) THEN dur END::DECIMAL(38, 5) AS dur_us,
-                        is_kept AND ({units.sql_is_sub_ns("ts")} OR coalesce({units.sql_is_sub_ns("dur")}, false)) AS is_sub_ns,
-                        {fields}
-                    FROM marked
+                    WITH event AS MATERIALIZED (
+                        SELECT *, event_kind(ph, category, name) AS kind
+                        FROM (SELECT *, lower(cat) AS category
+                              FROM read_json($files, format = 'array', columns = {columns}, maximum_object_size = {limit}))
+                    )
+                    {events.sql_staged(scanned)}
+                    UNION ALL BY NAME
+                    SELECT kind, coalesce(cat, 'ph ' || ph, 'none') AS event_class, {process} END AS process, count(*) AS events
+                    FROM event WHERE kind NOT IN ({kept}) GROUP BY ALL
                 ) TO '{_quoted(part)}' (FORMAT parquet, COMPRESSION lz4_raw)
                 """,
                 {"files": files},
@@ -106,12 +105,17 @@ class Stage:
 
     def load_exact(self, found: list[exact.Event], buf: bytes, offset: int) -> None:
         """Type events found by the exact scan of `buf`, which starts at byte `offset` of the decompressed file."""
-        columns: dict[str, list[Any]] = {name: [] for name, _ in STAGED}
+        columns: dict[str, list[Any]] = {name: [] for name, _ in SCANNED}
         for event in found:
             row = self._row(event, buf, offset)
             for name, values in columns.items():
                 values.append(row.get(name))
-        pq.write_table(pa.table(columns, schema=_SCHEMA), self._next_part())
+        self._write(pa.table(columns, schema=_SCHEMA))
+
+    def _write(self, scanned: pa.Table) -> None:
+        self._con.register("scanned", scanned)
+        self._con.execute(f"COPY ({events.sql_staged('SELECT * FROM scanned')}) TO '{_quoted(self._next_part())}' (FORMAT parquet)")
+        self._con.unregister("scanned")
 
     def _row(self, event: exact.Event, buf: bytes, offset: int) -> dict[str, Any]:
         where = f"byte {offset + event.start}: "

@@ -17,29 +17,12 @@ from pipeline.errors import TraceError
 from pipeline.sources import names
 from pipeline.sources.issues import IssueBook, issue_codes
 from pipeline.sources.job import ReadJob
-from pipeline.sources.kineto.events import ARGS, GPU_KINDS
+from pipeline.sources.kineto.events import GPU_KINDS
 from pipeline.sources.kineto.header import Header
 
 _GPU = ", ".join(f"'{kind}'" for kind in GPU_KINDS)
 _ABSOLUTE_NS = 10**18
 _LOST_STAMP_NS = 60 * 10**9
-_NUMBERS = ("device", "context", "stream", "correlation", "external_id", "graph_id", "graph_node_id", "bytes", "seq",
-            "in_msg_nelems", "out_msg_nelems", "group_size")  # fmt: skip
-
-_MACROS = """
-CREATE TEMP MACRO to_bigint(t) AS coalesce(
-    try_cast(t AS BIGINT),
-    CASE WHEN try_cast(t AS HUGEINT) BETWEEN 9223372036854775808 AND 18446744073709551615
-         THEN (try_cast(t AS HUGEINT) - 18446744073709551616)::BIGINT END,
-    try_cast(regexp_extract(t, '^[A-Za-z][A-Za-z ]* (-?[0-9]+)$', 1) AS BIGINT)
-);
-"""
-_INTEGERS = ("device", "group_size")
-
-
-def _typed(column: str) -> str:
-    """SQL: a staged text column as a number of its type, NULL where it is none."""
-    return f"try_cast(to_bigint({column}) AS INTEGER)" if column in _INTEGERS else f"to_bigint({column})"
 
 
 @dataclass(frozen=True)
@@ -57,9 +40,8 @@ class _Trace:
 
 def land(con: duckdb.DuckDBPyConnection, job: ReadJob, glob: str, header: Header, book: IssueBook) -> None:
     """Write every raw table of the file. Raises TraceError if there is no GPU activity to book."""
-    con.execute(_MACROS)
     con.execute(f"CREATE TEMP VIEW staged AS SELECT * FROM read_parquet('{_q(glob)}')")
-    kinds = {row[0]: row[1] for row in rows_of(con, "SELECT kind, count(*) FROM staged GROUP BY ALL")}
+    kinds = {row[0]: row[1] for row in rows_of(con, "SELECT kind, sum(events)::BIGINT FROM staged GROUP BY ALL")}
     if not any(kinds.get(kind) for kind in GPU_KINDS):
         raise _no_gpu_work(con, job.file_name, kinds)
     processes = rows_of(con, f"SELECT DISTINCT process FROM staged WHERE kind IN ({_GPU}) ORDER BY process NULLS FIRST")
@@ -75,10 +57,10 @@ def land(con: duckdb.DuckDBPyConnection, job: ReadJob, glob: str, header: Header
 
 def _identify(con: duckdb.DuckDBPyConnection, job: ReadJob, header: Header, process: str | None, *, is_only: bool) -> _Trace:
     """Rank: merged prefix, else distributedInfo, else file name, else process name, else unknown."""
-    pid = scalar(con, "SELECT mode(to_bigint(pid)) FROM staged WHERE kind = 'launch' AND process IS NOT DISTINCT FROM $1", [process])
+    pid = scalar(con, "SELECT mode(pid) FROM staged WHERE kind = 'launch' AND process IS NOT DISTINCT FROM $1", [process])
     process_name = scalar(
         con,
-        "SELECT any_value(label) FROM staged WHERE kind = 'metadata' AND name = 'process_name' AND to_bigint(pid) = $1"
+        "SELECT any_value(label) FROM staged WHERE kind = 'metadata' AND name = 'process_name' AND pid = $1"
         " AND process IS NOT DISTINCT FROM $2",
         [pid, process],
     )
@@ -130,13 +112,9 @@ def _define_views(con: duckdb.DuckDBPyConnection, traces: list[_Trace], base_ns:
     # Events without a merged prefix (spans, metadata) are counted with the first trace.
     owner = " ".join(f"WHEN process = '{_q(t.process)}' THEN '{t.trace_id}'" for t in traces if t.process is not None)
     trace_id = f"CASE {owner} ELSE '{traces[0].trace_id}' END" if owner else f"'{traces[0].trace_id}'"
-    typed = ", ".join(f"{_typed(c)} AS {c}" for c in _NUMBERS)
-    rest = ", ".join(c for c in ARGS.values() if c not in _NUMBERS)
     con.execute(
-        f"""CREATE TEMP VIEW event AS SELECT {trace_id} AS trace_id, kind, event_class, coalesce(name, '') AS name,
-            to_bigint(pid) AS pid, to_bigint(tid) AS tid, ts_ns, try((ts_ns + {base_ns or 0})::BIGINT) AS start_ns, dur_ns, dur_us,
-            is_sub_ns, {typed}, {rest}
-            FROM staged"""
+        f"""CREATE TEMP VIEW event AS SELECT * REPLACE (coalesce(name, '') AS name), {trace_id} AS trace_id,
+            try((ts_ns + {base_ns or 0})::BIGINT) AS start_ns FROM staged"""
     )
     # A stamp of 0 means "not measured" (CUPTI: start = end = 0) if it is far from all others or has no duration.
     earliest = scalar(con, f"SELECT min(ts_ns) FROM staged WHERE kind IN ({_GPU}) AND ts_ns > 0")
@@ -157,14 +135,16 @@ _IDENTITY = ("device", "stream", "start_ns", "dur_ns", "name", "correlation", "e
 
 
 def _land_activities(con: duckdb.DuckDBPyConnection, job: ReadJob, traces: list[_Trace]) -> None:
-    order = ", ".join(("trace_id", *_IDENTITY))
-    key = f"({order})"
-    repeated = scalar(con, f"SELECT count(*) - count(DISTINCT hash({order})) FROM gpu WHERE reason IS NULL")
-    source = "SELECT * FROM gpu WHERE reason IS NULL"
-    if repeated:
-        source = f"SELECT * FROM (SELECT *, {key} IS NOT DISTINCT FROM lag({key}) OVER (ORDER BY {order}) AS again FROM ({source})) "
-        con.execute(f"CREATE TEMP VIEW duplicate AS {source} WHERE again")
-        source += "WHERE NOT again"
+    # Rarely do two activities start at once on one stream: then place and start order them all, and none is repeated.
+    place, identity = ", ".join(("trace_id", *_IDENTITY[:3])), ", ".join(("trace_id", *_IDENTITY))
+    source, order = "SELECT * FROM gpu WHERE reason IS NULL", place
+    if scalar(con, f"SELECT count(*) - count(DISTINCT hash({place})) FROM gpu WHERE reason IS NULL"):
+        order = identity
+        if scalar(con, f"SELECT count(*) - count(DISTINCT hash({identity})) FROM gpu WHERE reason IS NULL"):
+            again = f"({identity}) IS NOT DISTINCT FROM lag(({identity})) OVER (ORDER BY {identity}) AS again"
+            source = f"SELECT * FROM (SELECT *, {again} FROM ({source})) "
+            con.execute(f"CREATE TEMP VIEW duplicate AS {source} WHERE again")
+            source += "WHERE NOT again"
     rank = " ".join(f"WHEN '{t.trace_id}' THEN {t.rank}" for t in traces if t.rank is not None)
     _write(
         con,
@@ -200,7 +180,7 @@ def _issue_rows(con: duckdb.DuckDBPyConnection, traces: list[_Trace], book: Issu
     rows = rows_of(
         con,
         f"""
-        SELECT trace_id, kind, event_class, count(*), NULL, min(CASE WHEN kind LIKE '%able_%' OR kind LIKE 'not_%' THEN name END)
+        SELECT trace_id, kind, event_class, sum(events)::BIGINT, NULL, min(CASE WHEN kind LIKE '%able_%' OR kind LIKE 'not_%' THEN name END)
             FROM event WHERE kind IN ({skips}) GROUP BY ALL
         UNION ALL SELECT trace_id, 'metadata', 'ph M', count(*), NULL, NULL FROM event WHERE kind = 'metadata' GROUP BY ALL
         UNION ALL SELECT trace_id, reason, kind, count(*), sum(dur_ns)::BIGINT, min(name) FROM gpu WHERE reason IS NOT NULL GROUP BY ALL
@@ -212,9 +192,11 @@ def _issue_rows(con: duckdb.DuckDBPyConnection, traces: list[_Trace], book: Issu
     rows = [row for row in rows if row[1] != "metadata" or row[2] == "ph M"]
     if scalar(con, "SELECT count(*) FROM duckdb_views() WHERE view_name = 'duplicate'"):
         rows += rows_of(con, "SELECT trace_id, 'duplicate_event', kind, count(*), sum(dur_ns)::BIGINT, min(name) FROM duplicate GROUP BY ALL")
-    unread = " UNION ALL ".join(f"SELECT '{c}' AS field, {c} AS text FROM staged WHERE {c} IS NOT NULL AND {_typed(c)} IS NULL" for c in _NUMBERS)
-    for name, count, text in rows_of(con, f"SELECT field, count(*), min(text) FROM ({unread}) GROUP BY ALL"):
-        book.add("bad_value", name, count, example=f"{name} = {text}")
+    unread = "SELECT unnest(unread) AS text FROM staged WHERE unread IS NOT NULL"
+    for name, count, text in rows_of(
+        con, f"SELECT split_part(text, ' = ', 1) AS field, count(*), min(text) FROM ({unread}) WHERE text IS NOT NULL GROUP BY ALL"
+    ):
+        book.add("bad_value", name, count, example=text)
     for trace in traces:
         if trace.rank is None:
             book.add("unknown_rank", "trace")
@@ -249,7 +231,7 @@ def _land_trace(con: duckdb.DuckDBPyConnection, job: ReadJob, header: Header, tr
         job,
         "trace",
         f"""
-        WITH read AS (SELECT trace_id, count(*) AS events_read, count(*) FILTER (WHERE kind IN ({_GPU})) AS gpu_events_read,
+        WITH read AS (SELECT trace_id, sum(events)::BIGINT AS events_read, count(*) FILTER (WHERE kind IN ({_GPU})) AS gpu_events_read,
                              coalesce(sum(dur_us * 1000), 0) AS gpu_ns_read FROM event GROUP BY trace_id),
         kept AS (SELECT trace_id, count(*) AS events_kept FROM ({kept}) GROUP BY trace_id),
         span AS (SELECT trace_id, min(start_ns) AS first_ns, max(start_ns + dur_ns) AS last_ns

@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import adbc_driver_sqlite.dbapi
 import duckdb
 import pyarrow as pa
 import pyarrow.ipc
+import pyarrow.parquet
 from adbc_driver_manager import Error as AdbcError
 
-from pipeline.duck import literal, rows
+from pipeline.duck import files, rows
 from pipeline.errors import TraceError
 from pipeline.sources.nsys.columns import COUNTED, STRINGS_OF, TABLES, Kind
+from pipeline.sources.nsys.report import export_report
 
 BATCH_ROWS = 65_536
 _ADVICE = "Export the report again: nsys export --type=sqlite --force-overwrite=true REPORT.nsys-rep"
+BAD_DATA = (duckdb.IOException, duckdb.InvalidInputException, duckdb.DataError, duckdb.InternalException, duckdb.FatalException)
+"""What DuckDB raises when it reads damaged pages, or numbers that do not fit."""
+_TYPES = {"int": "BIGINT", "text": "VARCHAR"}
 
 _MACROS = """
 CREATE TEMP MACRO signed(x) AS
     CASE WHEN x::HUGEINT > 9223372036854775807 THEN (x::HUGEINT - 18446744073709551616)::BIGINT ELSE x::BIGINT END;
+CREATE TEMP MACRO text_of(bytes) AS nullif(coalesce(try(decode(bytes)), bytes::VARCHAR), '');
 CREATE TEMP MACRO process_key(g) AS g & -16777216;
 CREATE TEMP MACRO pid_of(g) AS (g >> 24) & 16777215;
 CREATE TEMP MACRO tid_of(g) AS g & 16777215;
 """
 """globalTid: 16 bits of host and VM, 24 of pid, 24 of tid; globalPid has no tid. Two containers may share a pid, so a
-process is known by all bits but the tid's. Masks make the sign of a 64-bit id harmless."""
+process is known by all bits but the tid's. Masks make the sign of a 64-bit id harmless. Text travels as bytes, since
+what stands in a report need not be UTF-8; bytes that are not are shown as escapes."""
 
 
 class Export:
@@ -44,150 +49,152 @@ class Export:
 
     def open(self) -> None:
         """Create the views. Raises TraceError where the export is damaged or empty."""
-        if self._path.is_dir():
-            self._open_folder(self._path)
-        elif self._path.suffix == ".nsys-rep":
-            self._open_folder(export_report(self._path, self._work))
-        else:
-            self._open_sqlite()
+        source = export_report(self._path, self._work) if self._path.suffix == ".nsys-rep" else self._path
+        try:
+            if source.is_dir():
+                self._open_folder(source)
+            else:
+                self._open_sqlite(source)
+        except (sqlite3.Error, AdbcError, pa.ArrowException, OSError, *BAD_DATA) as error:
+            raise damaged(self._path.name, error) from error
+        for table, wanted in TABLES.items():
+            if table not in self.columns:
+                none = ", ".join(f'NULL::{_TYPES[kind]} AS "{c}"' for c, kind in wanted.items())
+                self._con.execute(f'CREATE VIEW nsys."{table}" AS SELECT {none} LIMIT 0')
 
     def has(self, table: str, *columns: str) -> bool:
         """Does the export have this table with these columns?"""
         return table in self.columns and set(columns) <= self.columns[table]
 
-    def _view(self, table: str, source: str, found: dict[str, str]) -> None:
+    def _view(self, table: str, scan: str) -> None:
         """One view with all wanted columns, typed alike whatever the export's types were."""
-        wanted = TABLES[table]
+        found = {r[0]: r[1] for r in rows(self._con, f"DESCRIBE FROM {scan}")}
         parts = []
-        for column, kind in wanted.items():
+        for column, kind in TABLES[table].items():
             if column not in found:
-                parts.append(f'NULL::{"BIGINT" if kind == "int" else "VARCHAR"} AS "{column}"')
+                parts.append(f'NULL::{_TYPES[kind]} AS "{column}"')
+            elif kind == "text" and found[column] == "BLOB":
+                parts.append(f'text_of("{column}") AS "{column}"')
             elif kind == "text":
                 parts.append(f'nullif("{column}"::VARCHAR, \'\') AS "{column}"')
             elif found[column] in {"UBIGINT", "HUGEINT"}:
                 parts.append(f'signed("{column}") AS "{column}"')
             else:
                 parts.append(f'"{column}"::BIGINT AS "{column}"')
-        self._con.execute(f'CREATE VIEW nsys."{table}" AS SELECT {", ".join(parts)} FROM {source}')
+        self._con.execute(f'CREATE VIEW nsys."{table}" AS SELECT {", ".join(parts)} FROM {scan}')
         self.columns[table] = set(found)
 
-    def _finish(self) -> None:
-        for table, wanted in TABLES.items():
-            if table not in self.columns:
-                none = ", ".join(f'NULL::{"BIGINT" if kind == "int" else "VARCHAR"} AS "{c}"' for c, kind in wanted.items())
-                self._con.execute(f'CREATE VIEW nsys."{table}" AS SELECT {none} LIMIT 0')
+    def _stage(self, table: str, batches: pa.RecordBatchReader) -> None:
+        """Copy a stream of batches to Parquet and make its view; of StringIds only what rows of other tables refer to."""
+        stream = batches  # noqa: F841 (DuckDB finds it by name)
+        select = "FROM stream"
+        if table == "StringIds" and {"id", "value"} <= set(batches.schema.names):
+            uses = [f'SELECT "{c}" FROM nsys."{t}"' for t, cs in STRINGS_OF.items() if t in self.columns for c in cs]
+            wanted = f"SELECT DISTINCT * FROM ({' UNION ALL '.join(uses)})" if uses else "SELECT NULL"
+            select = f"SELECT id, min(value) AS value FROM stream WHERE id IN ({wanted}) GROUP BY id"
+        self._con.execute(f"COPY ({select}) TO {_q(self._work / f'{table}.parquet')} (FORMAT parquet, COMPRESSION lz4_raw)")
+        self._view(table, _scan(self._work, table))
 
     def _open_folder(self, folder: Path) -> None:
-        files = {p.stem: p for p in sorted(folder.iterdir()) if p.suffix in {".parquet", ".arrow"}}
-        try:
-            for table in TABLES:
-                if table not in files:
-                    continue
-                path = files[table] if files[table].suffix == ".parquet" else self._arrow_to_parquet(table, files[table])
-                scan = f"read_parquet({literal(path)}, hive_partitioning = false)"
-                self._view(table, scan, {r[0]: r[1] for r in rows(self._con, f"DESCRIBE FROM {scan}")})
-                self._on_read(files[table].stat().st_size)
-            for table in COUNTED:
-                if table in files and files[table].suffix == ".parquet":
-                    self.counted[table] = rows(self._con, f"SELECT count(*) FROM read_parquet({literal(files[table])})")[0][0]
-                elif table in files:
-                    self.counted[table] = sum(batch.num_rows for batch in _arrow_batches(files[table]))
-        except (duckdb.Error, pa.ArrowException) as error:
-            raise self._damaged(str(error)) from error
-        self._finish()
+        found = {p.stem: p for p in sorted(folder.iterdir()) if p.suffix in {".parquet", ".arrow"} and p.is_file()}
+        for table, wanted in TABLES.items():
+            if table not in found:
+                continue
+            if found[table].suffix == ".parquet" and "text" not in wanted.values():
+                self._view(table, _scan(folder, table))
+            else:
+                self._stage(table, _as_bytes(found[table], list(wanted)))
+            self._on_read(found[table].stat().st_size)
+        for table in COUNTED:
+            if table in found:
+                self.counted[table] = _count(found[table])
 
-    def _arrow_to_parquet(self, table: str, file: Path) -> Path:
-        target = self._work / f"{table}.parquet"
-        with pa.OSFile(str(file), "rb") as source, pyarrow.ipc.open_stream(source) as reader:
-            stream = pa.RecordBatchReader.from_batches(reader.schema, reader)  # noqa: F841 (DuckDB finds it by name)
-            self._con.execute(f"COPY (FROM stream) TO {literal(target)} (FORMAT parquet, COMPRESSION lz4_raw)")
-        return target
-
-    def _open_sqlite(self) -> None:
+    def _open_sqlite(self, file: Path) -> None:
         """Copy the wanted columns through ADBC in batches: DuckDB's own sqlite extension cannot be had offline."""
-        uri = f"file:{_uri(self._path)}?mode=ro&immutable=1"
+        uri = f"file:{_escaped(file)}?mode=ro&immutable=1"
+        probe = sqlite3.connect(uri, uri=True)
         try:
-            probe = sqlite3.connect(uri, uri=True)
-            try:
-                present = [r[0] for r in probe.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-                found = {t: [r[1] for r in probe.execute(f'PRAGMA table_info("{t}")')] for t in present if t in TABLES}
-                self.counted = {t: probe.execute(f'SELECT count(*) FROM "{t}"').fetchone()[0] for t in present if t in COUNTED}
-            finally:
-                probe.close()
-            with adbc_driver_sqlite.dbapi.connect(uri) as source:
-                for table, columns in found.items():
-                    self._copy(source, table, [c for c in TABLES[table] if c in columns], found)
-        except (sqlite3.Error, AdbcError) as error:
-            raise self._damaged(str(error)) from error
-        self._on_read(self._path.stat().st_size)
-        self._finish()
+            present = {r[0] for r in probe.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            found = {t: {r[1] for r in probe.execute(f'PRAGMA table_info("{t}")')} for t in TABLES if t in present}
+            self.counted = {t: probe.execute(f'SELECT count(*) FROM "{t}"').fetchone()[0] for t in COUNTED if t in present}
+        finally:
+            probe.close()
+        with adbc_driver_sqlite.dbapi.connect(uri) as source:
+            for table, columns in found.items():
+                select = ", ".join(_as_kind(c, kind) for c, kind in TABLES[table].items() if c in columns)
+                with source.cursor() as cursor:
+                    cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": BATCH_ROWS})
+                    cursor.execute(f'SELECT {select or "1 AS nothing"} FROM "{table}"')
+                    self._stage(table, cursor.fetch_record_batch())
+        self._on_read(file.stat().st_size)
 
-    def _copy(self, source: adbc_driver_sqlite.dbapi.Connection, table: str, columns: list[str], found: dict[str, list[str]]) -> None:
-        kinds = TABLES[table]
-        select = ", ".join(_as_kind(c, kinds[c]) for c in columns)
-        where = _only_referenced(found) if table == "StringIds" else ""
-        target = self._work / f"{table}.parquet"
-        with source.cursor() as cursor:
-            cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": BATCH_ROWS})
-            cursor.execute(f'SELECT {select} FROM "{table}" {where}')
-            stream = cursor.fetch_record_batch()  # noqa: F841 (DuckDB finds it by name)
-            self._con.execute(f"COPY (FROM stream) TO {literal(target)} (FORMAT parquet, COMPRESSION lz4_raw)")
-        scan = f"read_parquet({literal(target)}, hive_partitioning = false)"
-        self._view(table, scan, {r[0]: r[1] for r in rows(self._con, f"DESCRIBE FROM {scan}")})
 
-    def _damaged(self, error: str) -> TraceError:
-        return TraceError(self._path.name, where="reading the export", found=error.splitlines()[0], wanted="a whole nsys export", advice=_ADVICE)
+def damaged(file: str, error: Exception) -> TraceError:
+    """The refusal of an export that cannot be read. What an error quotes is cut off: it may be any text of the report.
+
+    A full disk is no fault of the export: that error is raised as it is.
+    """
+    if "No space left" in str(error):
+        raise error
+    said = str(error).splitlines()[0] if str(error) else type(error).__name__
+    for quote in "\"'":
+        said = said.split(quote, 1)[0]
+    return TraceError(file, where="reading the export", found=said.strip(" :") or type(error).__name__, wanted="a whole nsys export", advice=_ADVICE)
 
 
 def _as_kind(column: str, kind: Kind) -> str:
     # ADBC types a column by its first rows: a cast, and '' for NULL text, make every row of a column alike.
     if kind == "int":
         return f'CAST("{column}" AS INTEGER) AS "{column}"'
-    return f'coalesce(CAST("{column}" AS TEXT), \'\') AS "{column}"'
+    return f'coalesce(CAST("{column}" AS BLOB), x\'\') AS "{column}"'
 
 
-def _only_referenced(found: dict[str, list[str]]) -> str:
-    uses = [f'SELECT "{c}" FROM "{t}"' for t, cs in STRINGS_OF.items() for c in cs if c in found.get(t, [])]
-    return f"WHERE id IN ({' UNION '.join(uses)})" if uses else "WHERE false"
+def _as_bytes(file: Path, wanted: list[str]) -> pa.RecordBatchReader:
+    """The wanted columns of a Parquet or Arrow file as a stream, text as bytes."""
+    schema = pyarrow.parquet.read_schema(file) if file.suffix == ".parquet" else next(_schemas(file))
+    columns = [c for c in wanted if c in schema.names]
+    fields = [(c, pa.binary() if _is_text(schema.field(c).type) else schema.field(c).type) for c in columns]
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in _batches(file, columns):
+            arrays = [batch.column(c) for c in columns]
+            yield pa.record_batch([a.cast(t) if a.type != t else a for a, (_, t) in zip(arrays, fields, strict=True)], schema=pa.schema(fields))
+
+    return pa.RecordBatchReader.from_batches(pa.schema(fields), batches())
 
 
-def _uri(path: Path) -> str:
-    return str(path.resolve()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
-def _arrow_batches(file: Path) -> Iterator[pa.RecordBatch]:
+def _schemas(file: Path) -> Iterator[pa.Schema]:
     with pa.OSFile(str(file), "rb") as source, pyarrow.ipc.open_stream(source) as reader:
-        yield from reader
+        yield reader.schema
 
 
-def export_report(report: Path, work: Path) -> Path:
-    """Export a .nsys-rep with the nsys on PATH, as Parquet where that nsys can. Raises TraceError that gives the command."""
-    nsys = shutil.which("nsys")
-    command = f"nsys export --type=sqlite --force-overwrite=true {report.name}"
-    if nsys is None:
-        raise TraceError(
-            report.name,
-            where="the file",
-            found="a report in nsys's own format, and no nsys on PATH",
-            wanted="an export of it",
-            advice=f"Run `{command}` where nsys is installed, and hand in the .sqlite (newer nsys reads older reports, not the reverse).",
-        )
-    said = ""
-    for form, name in (("parquetdir", "report_pqtdir"), ("arrowdir", "report_arwdir")):
-        target = work / name
-        done = subprocess.run(  # noqa: S603 (the report's own tool, found on PATH)
-            [nsys, "export", f"--type={form}", "--force-overwrite=true", f"--output={target}", str(report)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode == 0 and any(target.glob("*")):
-            return target
-        said = ((done.stderr or done.stdout).strip() or f"exit code {done.returncode}").splitlines()[-1]
-    raise TraceError(
-        report.name,
-        where="nsys export",
-        found=f"a failure: {said}",
-        wanted="an export of the report",
-        advice=f"Try `{command}` by hand with the nsys version that recorded it, or a newer one.",
-    )
+def _batches(file: Path, columns: list[str]) -> Iterable[pa.RecordBatch]:
+    if file.suffix == ".parquet":
+        with pyarrow.parquet.ParquetFile(file) as source:
+            yield from source.iter_batches(batch_size=BATCH_ROWS, columns=columns)
+    else:
+        with pa.OSFile(str(file), "rb") as stream, pyarrow.ipc.open_stream(stream) as reader:
+            for batch in reader:
+                yield batch.select(columns)
+
+
+def _count(file: Path) -> int:
+    if file.suffix == ".parquet":
+        return int(pyarrow.parquet.read_metadata(file).num_rows)
+    return sum(batch.num_rows for batch in _batches(file, []))
+
+
+def _scan(folder: Path, table: str) -> str:
+    return f"read_parquet({files(folder, f'{table}.parquet')}, hive_partitioning = false)"
+
+
+def _q(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def _escaped(path: Path) -> str:
+    return str(path.resolve()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")

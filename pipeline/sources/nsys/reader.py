@@ -12,7 +12,8 @@ from pipeline.sources.issues import IssueBook
 from pipeline.sources.job import ReadJob
 from pipeline.sources.nsys import tables
 from pipeline.sources.nsys.columns import GPU_TABLES, REQUIRED
-from pipeline.sources.nsys.export import Export
+from pipeline.sources.nsys.export import BAD_DATA, Export, damaged
+from pipeline.sources.nsys.report import report_beside
 
 NODE_ADVICE = "Record again with `nsys profile --cuda-graph-trace=node`."
 
@@ -27,9 +28,14 @@ def read_nsys(job: ReadJob) -> None:
     with duck.working(job.work / "spill", threads=job.threads, memory_limit=job.memory_limit) as con:
         export = Export(con, job.path, job.work, job.on_read)
         export.open()
-        _refuse_incomplete(export, job.file_name)
-        _refuse_hidden_graphs(con, job.file_name)
-        tables.land(con, job, export, IssueBook())
+        try:
+            if export.has("CUPTI_ACTIVITY_KIND_KERNEL"):
+                _refuse_incomplete(export, job.file_name)
+            _refuse_hidden_graphs(con, job.file_name)
+            _refuse_incomplete(export, job.file_name)
+            tables.land(con, job, export, IssueBook())
+        except BAD_DATA as error:
+            raise damaged(job.file_name, error) from error
 
 
 def _refuse_unfinished(path: Path) -> None:
@@ -50,14 +56,14 @@ def _refuse_unfinished(path: Path) -> None:
             wanted="a finished export",
             advice="Delete both and export the report again.",
         )
-    report = path.with_suffix(".nsys-rep")
-    if path.suffix == ".sqlite" and report.is_file() and report.stat().st_mtime > path.stat().st_mtime:
+    report = report_beside(path)
+    if report is not None and report.stat().st_mtime > path.stat().st_mtime:
         raise TraceError(
             path.name,
             where="beside the file",
             found=f"{report.name}, which is newer than this export of it",
             wanted="a fresh export",
-            advice=f"nsys export --type=sqlite --force-overwrite=true {report.name}",
+            advice=f"nsys export --type=sqlite --force-overwrite=true {report.name} (if both were only copied: touch {path.name})",
         )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gzip
-import random
 import threading
+from hashlib import sha256
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from pipeline.errors import TraceError, UnfinishedFile
 from pipeline.sources.kineto import bytestream
 from pipeline.sources.kineto.bytestream import blocks
 
-TEXT = random.Random(7).randbytes(300_000).hex().encode()
+TEXT = "".join(sha256(str(n).encode()).hexdigest() for n in range(10_000)).encode()
 
 
 def _write(folder: Path, data: bytes, name: str = "t.json") -> Path:

@@ -1,0 +1,79 @@
+-- The layer of each kernel of a step, from the order of kernels alone. A transformer block is attention, then an MLP or
+-- experts; the next block begins at the first norm behind the MLP's activation or expert GEMMs. The norm behind the last
+-- block is the final norm, so kernels from there on belong to no layer. A step in which a block lacks its attention proves
+-- nothing: no layers.
+-- grain: trace_id, activity_id (kernels of steps with layers only)
+WITH kernel AS (
+    SELECT
+        rule.trace_id,
+        rule.device,
+        placed.step,
+        rule.activity_id,
+        rule.start_ns,
+        kernel_rule.category = 'norm' AS is_norm,
+        kernel_rule.category = 'attention' AND kernel_rule.subcategory NOT IN ('combine', 'indexer') AS is_attention,
+        kernel_rule.category IN ('activation', 'moe_gemm') AS is_mlp
+    FROM int_activity_rule AS rule
+    INNER JOIN int_activity_step AS placed USING (trace_id, activity_id)
+    INNER JOIN kernel_rule USING (rule_id)
+    WHERE placed.step IS NOT NULL AND rule.kind = 'kernel'
+),
+
+landmark AS (
+    SELECT
+        trace_id,
+        device,
+        step,
+        activity_id,
+        start_ns,
+        is_norm
+        AND coalesce(lag(is_mlp) OVER in_step, NOT coalesce(max(is_norm OR is_attention OR is_mlp) OVER before_it, FALSE)) AS is_begin
+    FROM kernel
+    WHERE is_norm OR is_attention OR is_mlp
+    WINDOW
+        in_step AS (PARTITION BY trace_id, device, step ORDER BY start_ns, activity_id),
+        before_it AS (
+            PARTITION BY trace_id, device, step ORDER BY start_ns, activity_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        )
+),
+
+numbered AS (
+    SELECT
+        kernel.*,
+        sum(coalesce(landmark.is_begin, FALSE)::INTEGER) OVER (
+            PARTITION BY kernel.trace_id, kernel.device, kernel.step
+            ORDER BY kernel.start_ns, kernel.activity_id ROWS UNBOUNDED PRECEDING
+        ) - 1 AS block
+    FROM kernel
+    LEFT JOIN landmark USING (trace_id, activity_id)
+),
+
+block AS (
+    SELECT trace_id, device, step, block, bool_or(is_attention) AS has_attention
+    FROM numbered
+    WHERE block >= 0
+    GROUP BY trace_id, device, step, block
+),
+
+proven AS (
+    SELECT
+        trace_id,
+        device,
+        step,
+        max(block) FILTER (WHERE has_attention) + 1 AS layers
+    FROM block
+    GROUP BY trace_id, device, step
+    -- Every block up to the last with attention has one, and a layer repeats at least once.
+    HAVING count(*) FILTER (WHERE has_attention) = max(block) FILTER (WHERE has_attention) + 1 AND layers >= 2
+)
+
+SELECT
+    numbered.trace_id,
+    numbered.device,
+    numbered.step,
+    numbered.activity_id,
+    proven.layers,
+    CASE WHEN numbered.block BETWEEN 0 AND proven.layers - 1 THEN numbered.block END::INTEGER AS layer,
+    numbered.block >= proven.layers AS is_behind_layers
+FROM numbered
+INNER JOIN proven USING (trace_id, device, step)

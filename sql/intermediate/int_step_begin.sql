@@ -1,0 +1,44 @@
+-- Where steps begin, by the most trusted method that a trace allows: annotations, else graph replays, else the order of
+-- kernels. `device` is set where the method works per device (pattern); NULL: the step is the whole trace's.
+-- grain: trace_id, device, step
+WITH annotated AS (
+    SELECT
+        marker.trace_id,
+        NULL::INTEGER AS device,
+        marker.step,
+        CASE WHEN trace.source = 'nsys' THEN 'nvtx' ELSE 'annotation' END AS method,
+        marker.label,
+        marker.pid,
+        marker.tid,
+        marker.start_ns,
+        marker.end_ns,
+        marker.phase,
+        marker.confidence,
+        marker.context_requests,
+        marker.scheduled_context_tokens,
+        marker.generation_requests,
+        marker.generation_tokens,
+        marker.graph_tokens,
+        marker.kv_tokens
+    FROM int_step_marker AS marker
+    INNER JOIN stg_trace AS trace USING (trace_id)
+),
+
+replayed AS (
+    SELECT trace_id, NULL::INTEGER AS device, step, 'graph' AS method, pid, tid, start_ns, end_ns, phase, confidence
+    FROM int_replay_pass
+    ANTI JOIN annotated USING (trace_id)
+),
+
+repeated AS (
+    SELECT trace_id, device, step, 'pattern' AS method, start_ns, phase, confidence
+    FROM int_pattern_pass
+    ANTI JOIN annotated USING (trace_id)
+    ANTI JOIN replayed USING (trace_id)
+)
+
+SELECT * FROM annotated
+UNION ALL BY NAME
+SELECT * FROM replayed
+UNION ALL BY NAME
+SELECT * FROM repeated

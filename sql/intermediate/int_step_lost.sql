@@ -1,0 +1,83 @@
+-- Steps in which the profiler lost records: held against peers (steps of one source with the same marker text, phase and
+-- method), the kernels of the model itself are fewer, name by name never more, than in the multiset that more than half of at
+-- least three peers share. Profilers drop records anywhere in a capture and say nothing. Input copies, sampling and other
+-- small kernels differ between honest steps, so they are not compared.
+-- grain: trace_id, device, step
+WITH kernel AS (
+    SELECT rule.trace_id, rule.device, placed.step, rule.name, count(*) AS calls
+    FROM int_activity_rule AS rule
+    INNER JOIN int_activity_step AS placed USING (trace_id, activity_id)
+    INNER JOIN kernel_rule USING (rule_id)
+    WHERE
+        placed.step IS NOT NULL AND rule.kind = 'kernel'
+        AND kernel_rule.category IN (
+            'allreduce', 'all_to_all', 'collective', 'attention', 'moe_gemm', 'gemm', 'routing', 'norm', 'activation', 'rope', 'kv_cache'
+        )
+    GROUP BY ALL
+),
+
+begun AS (
+    SELECT
+        begin_at.trace_id,
+        begin_at.step,
+        begin_at.device,
+        concat_ws(' ', trace.source, begin_at.method, begin_at.phase, begin_at.label) AS peers
+    FROM int_step_begin AS begin_at
+    INNER JOIN stg_trace AS trace USING (trace_id)
+),
+
+step AS (
+    SELECT
+        kernel.trace_id,
+        kernel.device,
+        kernel.step,
+        any_value(begun.peers) AS peers,
+        hash(list((kernel.name, kernel.calls) ORDER BY kernel.name)) AS multiset,
+        sum(kernel.calls) AS kernels
+    FROM kernel
+    INNER JOIN begun
+        ON kernel.trace_id = begun.trace_id AND kernel.step = begun.step AND coalesce(begun.device = kernel.device, TRUE)
+    GROUP BY kernel.trace_id, kernel.device, kernel.step
+),
+
+tally AS (
+    SELECT peers, multiset, any_value(kernels) AS kernels, count(*) AS times, min((trace_id, device, step)) AS example
+    FROM step
+    GROUP BY peers, multiset
+),
+
+usual AS (
+    SELECT
+        peers,
+        arg_max(multiset, (times, multiset)) AS multiset,
+        arg_max(kernels, (times, multiset)) AS kernels,
+        arg_max(example, (times, multiset)) AS example
+    FROM tally
+    GROUP BY peers
+    HAVING sum(times) >= 3 AND max(times) * 2 > sum(times)
+),
+
+suspect AS (
+    SELECT step.trace_id, step.device, step.step, step.kernels, usual.kernels AS usual_kernels, usual.example
+    FROM step
+    INNER JOIN usual USING (peers)
+    WHERE step.multiset <> usual.multiset AND step.kernels < usual.kernels
+),
+
+example AS (
+    SELECT usual.example, kernel.name, kernel.calls
+    FROM kernel
+    INNER JOIN usual ON (kernel.trace_id, kernel.device, kernel.step) = usual.example
+),
+
+more AS (
+    SELECT DISTINCT suspect.trace_id, suspect.device, suspect.step
+    FROM suspect
+    INNER JOIN kernel USING (trace_id, device, step)
+    LEFT JOIN example ON suspect.example = example.example AND kernel.name = example.name
+    WHERE kernel.calls > coalesce(example.calls, 0)
+)
+
+SELECT suspect.trace_id, suspect.device, suspect.step, (suspect.usual_kernels - suspect.kernels)::BIGINT AS lost_kernels
+FROM suspect
+ANTI JOIN more USING (trace_id, device, step)

@@ -1,0 +1,43 @@
+-- How many steps each method finds in a trace, and which one was used: where they disagree, one of them is wrong.
+-- Steps without GPU work are counted apart: only annotations know of them.
+-- grain: trace_id, method
+WITH annotated AS (
+    SELECT marker.trace_id, CASE WHEN trace.source = 'nsys' THEN 'nvtx' ELSE 'annotation' END AS method, count(*) AS steps
+    FROM int_step_marker AS marker
+    INNER JOIN stg_trace AS trace USING (trace_id)
+    GROUP BY ALL
+),
+
+with_work AS (
+    SELECT trace_id, method, count(DISTINCT step) AS steps FROM steps WHERE activities > 0 GROUP BY trace_id, method
+),
+
+replayed AS (SELECT trace_id, 'graph' AS method, count(*) AS steps FROM int_replay_pass GROUP BY trace_id),
+
+by_device AS (SELECT trace_id, device, count(*) AS steps FROM int_pattern_pass GROUP BY trace_id, device),
+
+repeated AS (SELECT trace_id, 'pattern' AS method, max(steps) AS steps FROM by_device GROUP BY trace_id),
+
+found AS (
+    SELECT * FROM annotated
+    UNION ALL
+    SELECT * FROM replayed
+    UNION ALL
+    SELECT * FROM repeated
+),
+
+used AS (SELECT DISTINCT trace_id, method FROM int_step_begin)
+
+SELECT
+    trace.run_id,
+    trace.source,
+    found.trace_id,
+    trace.rank,
+    found.method,
+    found.steps,
+    coalesce(with_work.steps, CASE WHEN used.method IS NULL THEN found.steps ELSE 0 END) AS steps_with_work,
+    used.method IS NOT NULL AS is_used
+FROM found
+INNER JOIN stg_trace AS trace USING (trace_id)
+LEFT JOIN used ON found.trace_id = used.trace_id AND found.method = used.method
+LEFT JOIN with_work ON found.trace_id = with_work.trace_id AND found.method = with_work.method

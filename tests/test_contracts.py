@@ -1,0 +1,104 @@
+"""Contracts: the one description of every table, and what it finds wrong with a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import get_args
+
+import duckdb
+import pytest
+
+from pipeline.contracts import Column, Contract, Layer, contracts
+from pipeline.errors import ContractError, ExitCode
+from pipeline.resources import resource
+
+LAYERS: tuple[Layer, ...] = get_args(Layer)
+ALL = [contract for layer in LAYERS for contract in contracts(layer).values()]
+
+CONTRACT = Contract(
+    "sample", "marts", "A table.", ("trace_id", "step"),
+    (Column("trace_id", "VARCHAR", "trace"), Column("step", "BIGINT", "step"), Column("rank", "INTEGER", "rank", null=True)),
+)  # fmt: skip
+GOOD = "SELECT 't' AS trace_id, 0::BIGINT AS step, 3::INTEGER AS rank"
+
+
+@pytest.fixture
+def con() -> Iterator[duckdb.DuckDBPyConnection]:
+    """An empty database."""
+    with duckdb.connect() as made:
+        yield made
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_every_file_is_read_under_its_own_name(layer: Layer) -> None:
+    """Each TOML of schemas/raw and schemas/marts describes the table it is named after."""
+    assert contracts(layer).keys() == {path.stem for path in (resource("schemas") / layer).glob("*.toml")}
+    assert all(c.layer == layer for c in contracts(layer).values())
+
+
+@pytest.mark.parametrize("contract", ALL, ids=lambda c: f"{c.layer}.{c.table}")
+def test_every_table_and_column_is_described(contract: Contract) -> None:
+    """People read the docs of a column in the catalog, so none is empty and none is there twice."""
+    assert contract.doc.endswith(".")
+    assert [c.name for c in contract.columns if not c.doc.strip()] == []
+    assert len({c.name for c in contract.columns}) == len(contract.columns)
+
+
+@pytest.mark.parametrize("contract", ALL, ids=lambda c: f"{c.layer}.{c.table}")
+def test_units_stand_in_the_names(contract: Contract) -> None:
+    """Times in whole nanoseconds end in _ns and are exact; a DOUBLE is in ms, us or a share."""
+    for column in contract.columns:
+        if column.name.endswith("_ns"):
+            assert column.type == "BIGINT" or column.type.startswith("DECIMAL"), column.name
+        if column.name in {"start", "end", "dur", "duration", "wall", "busy", "exposed", "idle", "ts"}:
+            pytest.fail(f"{column.name} has no unit")
+        if column.type == "DOUBLE":
+            assert {"ms", "us", "share", "confidence"} & set(column.name.split("_")), column.name
+
+
+@pytest.mark.parametrize("contract", ALL, ids=lambda c: f"{c.layer}.{c.table}")
+def test_duckdb_knows_every_type_under_its_own_name(contract: Contract, con: duckdb.DuckDBPyConnection) -> None:
+    """The type in the contract is the one that DESCRIBE gives back, else no table could ever match."""
+    contract.check(con, f"({contract.empty_query()})", strict_nulls=False)
+
+
+@pytest.mark.parametrize("contract", [c for c in ALL if c.layer == "marts"], ids=lambda c: c.table)
+def test_the_key_of_a_mart_is_made_of_its_columns(contract: Contract) -> None:
+    """Every mart has a grain, and it names columns of the mart."""
+    assert contract.grain
+    assert set(contract.grain) <= {c.name for c in contract.columns}
+
+
+def test_a_table_that_fits_passes(con: duckdb.DuckDBPyConnection) -> None:
+    """Also with NULL where the contract allows it, and without any row."""
+    CONTRACT.check(con, f"({GOOD} UNION ALL SELECT 't', 1, NULL)")
+    CONTRACT.check(con, f"({CONTRACT.empty_query()})")
+
+
+def test_the_select_list_makes_a_table_fit(con: duckdb.DuckDBPyConnection) -> None:
+    """It casts and orders the columns and leaves others out."""
+    CONTRACT.check(con, f"(SELECT {CONTRACT.select_list()} FROM (SELECT 3 AS rank, 'x' AS other, 0 AS step, 't' AS trace_id))")
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        (GOOD.replace("0::BIGINT", "0::INTEGER"), r"marts\.sample: columns differ from schemas/: .*'step', 'INTEGER'"),
+        ("SELECT 't' AS trace_id, 0::BIGINT AS step", r"marts\.sample: columns differ from schemas/: .*'rank', 'INTEGER'"),
+        (f"{GOOD}, 1 AS extra", r"marts\.sample: columns differ from schemas/: .*'extra'"),
+        ("SELECT 0::BIGINT AS step, 't' AS trace_id, 3::INTEGER AS rank", r"marts\.sample: columns differ from schemas/: the order of columns"),
+        (GOOD.replace("0::BIGINT", "NULL::BIGINT"), r"marts\.sample: NULL where schemas/ says never: {'step': 1}"),
+        (f"{GOOD} UNION ALL {GOOD}", r"marts\.sample: \"trace_id\", \"step\" is not unique: \('t', 0, 2\)"),
+    ],
+    ids=["a wrong type", "a missing column", "one too many", "another order", "a NULL", "a repeated key"],
+)
+def test_the_first_difference_is_named(con: duckdb.DuckDBPyConnection, query: str, said: str) -> None:
+    """The error says the table, the column and what is wrong with it, and exits as a model's failure."""
+    with pytest.raises(ContractError, match=said) as raised:
+        CONTRACT.check(con, f"({query})")
+    assert raised.value.exit_code is ExitCode.MODEL
+
+
+def test_without_strict_nulls_only_columns_are_compared(con: duckdb.DuckDBPyConnection) -> None:
+    """A shape can be held to the contract before its rows are."""
+    CONTRACT.check(con, f"({GOOD.replace('0::BIGINT', 'NULL::BIGINT')})", strict_nulls=False)

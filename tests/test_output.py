@@ -1,0 +1,98 @@
+"""Results on stdout: JSON that keeps every digit, CSV that other tools read, tables that are not cut."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from pipeline.output import write_rows
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (2**63 - 1, "9223372036854775807"),
+        (2**64 + 1, "18446744073709551617"),
+        (-(2**100), "-1267650600228229401496703205376"),
+        (Decimal("1234567890123456789.123"), "1234567890123456789.123"),
+        (Decimal("1.500"), "1.5"),
+        (Decimal("1E+3"), "1000"),
+        (Decimal(0), "0"),
+        (Decimal("1234567890123456789012345678901234.5678"), "1234567890123456789012345678901234.5678"),
+        (0.1, "0.1"),
+        (float("nan"), "null"),
+        (None, "null"),
+        (True, "true"),
+        ('a\n"é', '"a\\n\\"é"'),
+        (date(2026, 1, 2), '"2026-01-02"'),
+        (datetime(2026, 1, 2, 3, 4, 5), '"2026-01-02T03:04:05"'),  # noqa: DTZ001
+        (UUID(int=0), '"00000000-0000-0000-0000-000000000000"'),
+        (b"\x00", "\"b'\\\\x00'\""),
+    ],
+)
+def test_json_writes_each_value_exactly(capsys: pytest.CaptureFixture[str], value: Any, text: str) -> None:
+    """Bigints and decimals are numbers with all their digits; NULL is null."""
+    write_rows(["v"], [[value]], "json")
+    assert capsys.readouterr().out == f'[\n  {{\n    "v": {text}\n  }}\n]\n'
+
+
+def test_json_is_an_array_of_one_object_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also for nested values."""
+    write_rows(["a", "b"], [[1, [1, {"x": 2**70}]], [2, None]], "json")
+    assert json.loads(capsys.readouterr().out) == [{"a": 1, "b": [1, {"x": 2**70}]}, {"a": 2, "b": None}]
+
+
+def test_json_of_no_row_is_an_empty_array(capsys: pytest.CaptureFixture[str]) -> None:
+    """Scripts need no special case."""
+    write_rows(["a"], [], "json")
+    assert capsys.readouterr().out == "[]\n"
+
+
+def test_json_loses_no_column_of_a_repeated_name(capsys: pytest.CaptureFixture[str]) -> None:
+    """An object cannot hold two keys of one name, so the second gets a number."""
+    write_rows(["a", "a", "a_1"], [[1, 2, 3]], "json")
+    assert json.loads(capsys.readouterr().out) == [{"a": 1, "a_1": 2, "a_1_1": 3}]
+
+
+def test_csv_quotes_what_needs_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """Commas, quotes and line ends inside a value survive."""
+    rows = [["void f<a, b>(int)", 'say "x"', "two\nlines"]]
+    write_rows(["a,b", "c", "d"], rows, "csv")
+    assert list(csv.reader(io.StringIO(capsys.readouterr().out))) == [["a,b", "c", "d"], *rows]
+
+
+def test_csv_writes_null_as_nothing_and_numbers_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    """No exponent, no thousands separator, lower-case truth."""
+    write_rows(["a", "b", "c", "d"], [[None, 2**63, Decimal("0.5"), False]], "csv")
+    assert capsys.readouterr().out == "a,b,c,d\n,9223372036854775808,0.5,false\n"
+
+
+def test_a_table_in_a_pipe_is_never_cut(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long kernel name stays on its line."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    write_rows(["name", "n"], [["k" * 500, 1]], "table")
+    assert "k" * 500 in capsys.readouterr().out
+
+
+def test_a_table_on_a_narrow_screen_folds_and_does_not_truncate(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No letter is lost."""
+    monkeypatch.setenv("COLUMNS", "80")
+    write_rows(["name"], [["k" * 200]], "table")
+    out = capsys.readouterr().out
+    assert out.count("k") == 200
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_table_prints_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """A kernel's name is no markup."""
+    write_rows(["[bold]"], [["f[red](x)"]], "table")
+    out = capsys.readouterr().out
+    assert "[bold]" in out
+    assert "f[red](x)" in out
