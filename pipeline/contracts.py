@@ -12,7 +12,7 @@ import duckdb
 from pipeline.errors import ContractError
 from pipeline.resources import resource
 
-Layer = Literal["raw", "marts"]
+Layer = Literal["raw", "marts", "config"]
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,11 @@ class Home:
         return self.root / "lake" / "marts"
 
     @property
+    def config(self) -> Path:
+        """Facts about runs that no trace tells: run_id=R/run_config.parquet."""
+        return self.root / "lake" / "config"
+
+    @property
     def staging(self) -> Path:
         """Work in progress, on the same filesystem as the lake so that a rename commits it."""
         return self.root / "lake" / ".staging"
@@ -74,7 +79,7 @@ class Home:
         if odd := next((part for part in self.root.resolve().parts if "=" in part or "?" in part), None):
             raise UsageError(f"{self.root}: DuckDB takes `=` or `?` in the folder {odd} for something else. Choose a home without them in its path.")
         try:
-            for folder in (self.inbox, self.archive, self.quarantine, self.raw, self.marts, self.staging, self.exports):
+            for folder in (self.inbox, self.archive, self.quarantine, self.raw, self.marts, self.config, self.staging, self.exports):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise self._unwritable(error) from error
@@ -89,6 +94,10 @@ class Home:
     def mart_run(self, run_id: str) -> Path:
         """The folder of a run's marts."""
         return self.marts / f"run_id={run_id}"
+
+    def config_run(self, run_id: str) -> Path:
+        """The folder of what was said of a run."""
+        return self.config / f"run_id={run_id}"
 
     def run_ids(self) -> list[str]:
         """Runs with at least one committed trace, by name."""

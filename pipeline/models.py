@@ -70,14 +70,24 @@ def _macros() -> str:
 
 
 def build_marts(
-    raw_run: Path, run_id: str, out: Path, rules: RuleSet, build_id: str, inputs_sha: str, *, spill: Path, threads: int, memory_limit: str
+    raw_run: Path,
+    run_id: str,
+    out: Path,
+    rules: RuleSet,
+    build_id: str,
+    inputs_sha: str,
+    config: Path | None = None,
+    *,
+    spill: Path,
+    threads: int,
+    memory_limit: str,
 ) -> None:
     """Write every mart of the run whose raw Parquet is under `raw_run` into `out`.
 
     Raises ModelError if a model fails or its result is not what its contract says.
     """
     with duck.working(spill, threads=threads, memory_limit=memory_limit) as con:
-        prepare(con, raw_run, run_id, rules, build_id, inputs_sha)
+        prepare(con, raw_run, run_id, rules, build_id, inputs_sha, config)
         run_models(con)
         for table, contract in contracts("marts").items():
             key = ", ".join(f'"{k}"' for k in contract.grain)
@@ -91,8 +101,10 @@ def build_marts(
             contract.check(con, f"read_parquet({duck.files(out, f'{table}.parquet')}, hive_partitioning = false)")
 
 
-def prepare(con: duckdb.DuckDBPyConnection, raw_run: Path, run_id: str, rules: RuleSet, build_id: str, inputs_sha: str) -> None:
-    """Give the connection what models read: raw views of one run, rules, macros and facts of the build."""
+def prepare(
+    con: duckdb.DuckDBPyConnection, raw_run: Path, run_id: str, rules: RuleSet, build_id: str, inputs_sha: str, config: Path | None = None
+) -> None:
+    """Give the connection what models read: raw views of one run, what was said of it, rules, macros and facts of the build."""
     con.execute("CREATE SCHEMA raw")
     for table in contracts("raw"):
         pattern = duck.files(raw_run, f"*/{table}.parquet")
@@ -100,6 +112,9 @@ def prepare(con: duckdb.DuckDBPyConnection, raw_run: Path, run_id: str, rules: R
             f"CREATE VIEW raw.{table} AS SELECT {literal(run_id)} AS run_id, * "
             f"FROM read_parquet({pattern}, union_by_name = true, hive_partitioning = false)"
         )
+    contract = contracts("config")["run_config"]
+    said = f"SELECT {contract.select_list()} FROM read_parquet({duck.files(config.parent, config.name)})" if config and config.is_file() else None
+    con.execute(f"CREATE TABLE run_config AS {said or contract.empty_query()}")
     con.execute(_macros())
     rules.install(con)
     con.execute(

@@ -44,8 +44,11 @@ def tidy(home: Home) -> None:
 
 
 def inputs_sha(home: Home, run_id: str) -> str:
-    """Hash of the files that a run holds now."""
+    """Hash of the files that a run holds now, and of what was said of it."""
     files = sorted(p.name for p in home.raw_run(run_id).glob("file_id=*"))
+    config = home.config_run(run_id) / "run_config.parquet"
+    if config.is_file():
+        files.append(hashlib.sha256(config.read_bytes()).hexdigest())
     return hashlib.sha256("\n".join(files).encode()).hexdigest()[:16]
 
 
@@ -63,6 +66,7 @@ def build_run(home: Home, run_id: str, rules: RuleSet, *, threads: int, memory_l
             rules,
             build_id,
             inputs_sha(home, run_id),
+            home.config_run(run_id) / "run_config.parquet",
             spill=spill,
             threads=threads,
             memory_limit=memory_limit,
@@ -92,7 +96,7 @@ def write_database(home: Home) -> None:
     aside = home.root / f".stepledger.duckdb.{uuid.uuid4().hex}"
     with duck.database(aside, read_only=False) as con:
         con.execute("CREATE SCHEMA raw")
-        for layer in ("raw", "marts"):
+        for layer in ("raw", "config", "marts"):
             for table, contract in contracts(layer).items():
                 name = f"raw.{table}" if layer == "raw" else table
                 con.execute(f"CREATE VIEW {name} AS SELECT * FROM {lake_scan(home, layer, table)}")
@@ -108,13 +112,14 @@ def lake_scan(home: Home, layer: str, table: str) -> str:
     if layer == "raw":
         files = duck.files(home.raw.resolve(), f"*/*/{table}.parquet")
         return f"read_parquet({files}, hive_types = {{'run_id': VARCHAR, 'file_id': VARCHAR}}, union_by_name = true)"
-    files = duck.files(home.marts.resolve(), f"*/{table}.parquet")
+    root = home.config if layer == "config" else home.marts
+    files = duck.files(root.resolve(), f"*/{table}.parquet")
     return f"read_parquet({files}, hive_types = {{'run_id': VARCHAR}})"
 
 
 def _write_templates(home: Home) -> None:
     """A zero-row file of every table, so that no view is without a file; rewritten when a contract changes."""
-    for layer, root in (("raw", home.raw), ("marts", home.marts)):
+    for layer, root in (("raw", home.raw), ("config", home.config), ("marts", home.marts)):
         partition = f"run_id={TEMPLATE}/file_id={TEMPLATE}" if layer == "raw" else f"run_id={TEMPLATE}"
         target = root / partition
         tables = contracts(layer)

@@ -202,7 +202,8 @@ def two_ranks(steps: int = 2, *, devices: Sequence[int] = (0, 1), processes: Ite
     return report
 
 
-def _columns(ddl: str) -> list[Column]:
+def columns_of(ddl: str) -> list[Column]:
+    """Columns from their names and marks."""
     made = []
     for word in ddl.split():
         name, _, kind = word.partition(":")
@@ -212,7 +213,7 @@ def _columns(ddl: str) -> list[Column]:
 
 def _schema(version: Version) -> Tables:
     """Empty tables of a version."""
-    made = {name: Table(_columns(ddl), default=version == "2021") for name, ddl in _DDL.items()}
+    made = {name: Table(columns_of(ddl), default=version == "2021") for name, ddl in _DDL.items()}
     later = ["CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUDA_GRAPH_NODE_EVENTS", "TARGET_INFO_CUDA_DEVICE", "DIAGNOSTIC_EVENT"]
     gone = {
         "2021": [*later, "META_DATA_EXPORT", "META_DATA_CAPTURE", "EXPORT_META_DATA", "TARGET_INFO_CUDA_CONTEXT_INFO"],
@@ -230,13 +231,13 @@ def _schema(version: Version) -> Tables:
             table.drop("graphNodeId", "mangledName", "jsonTextId", "jsonText", "sharedMemoryLimitConfig", "virtualAddress")
         del made["CUDA_GRAPH_EVENTS"]
     if version in {"2024", "2026"}:
-        made["CUDA_GRAPH_EVENTS"].columns = _columns("start! end! eventClass! globalTid:u nameId!:u graphId!:u originalGraphId:u graphExecId:u")
+        made["CUDA_GRAPH_EVENTS"].columns = columns_of("start! end! eventClass! globalTid:u nameId!:u graphId!:u originalGraphId:u graphExecId:u")
         made["NVTX_EVENTS"].columns += [Column("binaryData", "t", False)]
     if version == "2026":
-        made["CUPTI_ACTIVITY_KIND_KERNEL"].columns += _columns(
+        made["CUPTI_ACTIVITY_KIND_KERNEL"].columns += columns_of(
             "qmdBulkReleaseDone:u graphId:u clusterX:i clusterY:i clusterZ:i clusterSchedulingPolicy maxActiveClusters tensorSizeMinusOneElements!:t"
         )
-        made["NVTX_EVENTS"].columns += _columns("eventId!")
+        made["NVTX_EVENTS"].columns += columns_of("eventId!")
     return made
 
 

@@ -16,6 +16,7 @@ from pipeline.duck import literal
 from pipeline.errors import UsageError
 from pipeline.export import Format, export_run, export_to_stdout
 from pipeline.home import Home
+from pipeline.models import CONTRACT_VERSION
 from pipeline.rules import rollups
 from pipeline.warehouse import opened
 
@@ -31,9 +32,9 @@ def mart(home: Home, sql: str) -> Rows:
 def from_file(path: Path, table: str) -> Rows:
     """An exported file with the types of its mart, in the file's order."""
     if path.suffix == ".parquet":
-        return duckdb.sql(f"FROM read_parquet({literal(path)})").fetchall()
+        return duckdb.execute(f"FROM read_parquet({literal(path)})").fetchall()
     types = {c.name: c.type for c in contracts("marts")[table].columns}
-    return duckdb.sql(f"FROM read_csv({literal(path)}, header = true, columns = {types})").fetchall()
+    return duckdb.execute(f"FROM read_csv({literal(path)}, header = true, columns = {types})").fetchall()
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
@@ -43,7 +44,8 @@ def test_an_export_equals_its_mart_in_the_order_of_its_keys(built: Home, tmp_pat
     done = export_run(built, "a", table, form, tmp_path / f"x.{form}", wide=False)
     wanted = mart(built, f"SELECT * FROM {table} WHERE run_id = 'a' ORDER BY {', '.join(contracts('marts')[table].grain)}")
     assert from_file(done.path, table) == wanted
-    assert done.rows == len(wanted) > 0
+    assert done.rows == len(wanted)
+    assert wanted or table == "layer_breakdown"
 
 
 def test_by_default_it_goes_to_the_homes_exports(built: Home) -> None:
@@ -68,7 +70,7 @@ def test_the_manifest_says_what_the_numbers_were_made_from(built: Home, tmp_path
     assert (found["run_id"], found["run_name"], found["verdict"]) == ("a", "a", "unchecked")
     assert (found["stepledger_version"], found["duckdb_version"]) == (__version__, duckdb.__version__)
     ((build_id, rules_sha, models_sha),) = mart(built, "SELECT build_id, rules_sha, models_sha FROM run_facts WHERE run_id = 'a'")
-    assert found["build"] == {"build_id": build_id, "rules_sha": rules_sha, "models_sha": models_sha, "contract_version": 1}
+    assert found["build"] == {"build_id": build_id, "rules_sha": rules_sha, "models_sha": models_sha, "contract_version": CONTRACT_VERSION}
     assert found["files"] == {"x.csv": {"table": "steps", "format": "csv", "rows": 8, "build_id": build_id}}
     assert found["issues"] == [dict(zip(("code", "severity", "count"), row, strict=True)) for row in mart(built, ISSUES)]
 

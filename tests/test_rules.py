@@ -279,7 +279,8 @@ PAIRS = [
     (
         "marlin_moe",
         (
-            "void marlin_moe_wna16::Marlin<1125899906909960l, 1125899907892224l, 1125899906909960l, 1125899906909960l, 128, 1, 8, 4, true, 4, 2, false>"
+            "void marlin_moe_wna16::Marlin<1125899906909960l, 1125899907892224l, 1125899906909960l, 1125899906909960l, 128, 1, 8, 4, true, "
+            "4, 2, false>"
             "(int4 const*, int4 const*, int4*, int4*, int, bool)"
         ),
         (
@@ -295,25 +296,29 @@ PAIRS = [
     (
         "fa3_combine",
         (
-            "void cutlass::device_kernel<flash::FlashAttnFwdCombine<cute::tuple<cute::C<8>, cute::C<128> >, 5, 256, 1, false, true, cutlass::bfloat16_t, "
+            "void cutlass::device_kernel<flash::FlashAttnFwdCombine<cute::tuple<cute::C<8>, cute::C<128> >, 5, 256, 1, false, true, "
+            "cutlass::bfloat16_t, "
             "float, cutlass::arch::Sm90> >(flash::FlashAttnFwdCombine<cute::tuple<cute::C<8>, cute::C<128> >, 5, 256, 1, false, true, "
             "cutlass::bfloat16_t, float, cutlass::arch::Sm90>::Params)"
         ),
         (
-            "void cutlass::device_kernel<flash::FlashAttnFwdCombine<cute::tuple<cute::C<(int)8>, cute::C<(int)128>>, (int)5, (int)256, (int)1, (bool)0, "
+            "void cutlass::device_kernel<flash::FlashAttnFwdCombine<cute::tuple<cute::C<(int)8>, cute::C<(int)128>>, (int)5, (int)256, (int)1, "
+            "(bool)0, "
             "(bool)1, cutlass::bfloat16_t, float, cutlass::arch::Sm90>>(T1::Params)"
         ),
     ),
     (
         "fa3_mla",
         (
-            "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2, cute::tuple<cute::C<1>, "
+            "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2, "
+            "cute::tuple<cute::C<1>, "
             "cute::C<1>, cute::C<1> >, cute::tuple<cute::C<64>, cute::C<64>, cute::C<64> >, 512, cutlass::bfloat16_t, float, cutlass::arch::Sm90, "
             "false, 1> > > >(flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<x> >::Params)"
         ),
         (
             "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<(int)2, "
-            "cute::tuple<cute::C<(int)1>, cute::C<(int)1>, cute::C<(int)1>>, cute::tuple<cute::C<(int)64>, cute::C<(int)64>, cute::C<(int)64>>, (int)512, "
+            "cute::tuple<cute::C<(int)1>, cute::C<(int)1>, cute::C<(int)1>>, cute::tuple<cute::C<(int)64>, cute::C<(int)64>, cute::C<(int)64>>, "
+            "(int)512, "
             "cutlass::bfloat16_t, float, cutlass::arch::Sm90, (bool)0, (int)1>>>>(T1::Params)"
         ),
     ),
@@ -332,7 +337,8 @@ PAIRS = [
             "(__nv_bfloat16*, float*, int*, float const*, long, bool, double)"
         ),
         (
-            "void vllm::moe::grouped_topk_fused_small_expert_count_kernel<__nv_bfloat16, float, int, (vllm::moe::ScoringFunc)1, (int)128, (bool)0, (int)8>"
+            "void vllm::moe::grouped_topk_fused_small_expert_count_kernel<__nv_bfloat16, float, int, (vllm::moe::ScoringFunc)1, (int)128, "
+            "(bool)0, (int)8>"
             "(T1 *, float *, T3 *, const T2 *, long, bool, double)"
         ),
     ),
@@ -360,7 +366,8 @@ PAIRS = [
     (
         "torch_fill",
         (
-            "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, std::array<char*, 1ul> >(int, at::native::FillFunctor<int>, "
+            "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, std::array<char*, 1ul> >(int, at::native::FillFunctor<"
+            "int>, "
             "std::array<char*, 1ul>)"
         ),
         "void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<int>, std::array<char *, (unsigned long)1>>(int, T2, T3)",
@@ -384,7 +391,8 @@ PAIRS = [
     (
         "torch_add",
         (
-            "void at::native::unrolled_elementwise_kernel<at::native::CUDAFunctorOnSelf_add<int>, std::array<char*, 2ul>, 4, TrivialOffsetCalculator<1, "
+            "void at::native::unrolled_elementwise_kernel<at::native::CUDAFunctorOnSelf_add<int>, std::array<char*, 2ul>, 4, "
+            "TrivialOffsetCalculator<1, "
             "unsigned int>, at::native::memory::LoadWithoutCast>(int, at::native::CUDAFunctorOnSelf_add<int>, std::array<char*, 2ul>)"
         ),
         (

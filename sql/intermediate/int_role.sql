@@ -51,7 +51,7 @@ norm_behind AS (
 ),
 
 -- A split-K reduce belongs to the GEMM before it on its stream.
-gemm AS (
+neighbours AS (
     SELECT
         placed.*,
         norm_behind.norm_ns,
@@ -66,8 +66,9 @@ gemm AS (
         PARTITION BY placed.trace_id, placed.device, placed.step, placed.layer, placed.stream
         ORDER BY placed.start_ns, placed.activity_id
     )
-    QUALIFY placed.category = 'gemm'
 ),
+
+gemm AS (SELECT * FROM neighbours WHERE category = 'gemm'),
 
 between_attention_and_norm AS (
     SELECT

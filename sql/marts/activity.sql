@@ -29,13 +29,21 @@ SELECT
     placed.no_step_reason,
     rule.start_ns,
     rule.dur_ns,
-    exposed.exposed_ns
+    exposed.exposed_ns,
+    coalesce(argument.in_msg_nelems, sized.msg_nelems) AS msg_nelems,
+    CASE
+        WHEN argument.in_msg_nelems IS NOT NULL THEN 'arguments'
+        WHEN sized.msg_nelems IS NOT NULL THEN sized.msg_source
+    END AS msg_source
 FROM int_activity_rule AS rule
 INNER JOIN stg_trace AS trace USING (trace_id)
 INNER JOIN kernel_rule USING (rule_id)
 INNER JOIN category_info AS category ON kernel_rule.category = category.category
 INNER JOIN int_activity_step AS placed ON rule.trace_id = placed.trace_id AND rule.activity_id = placed.activity_id
 INNER JOIN int_exposed AS exposed ON rule.trace_id = exposed.trace_id AND rule.activity_id = exposed.activity_id
+LEFT JOIN raw.gpu_activity AS argument
+    ON rule.trace_id = argument.trace_id AND rule.activity_id = argument.activity_id AND argument.in_msg_nelems IS NOT NULL
+LEFT JOIN int_message AS sized ON rule.trace_id = sized.trace_id AND rule.activity_id = sized.activity_id
 LEFT JOIN int_layer AS layer ON rule.trace_id = layer.trace_id AND rule.activity_id = layer.activity_id
 LEFT JOIN int_role AS role ON rule.trace_id = role.trace_id AND rule.activity_id = role.activity_id
 LEFT JOIN step ON rule.trace_id = step.trace_id AND rule.device = step.device AND placed.step = step.step

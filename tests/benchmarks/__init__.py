@@ -1,0 +1,1 @@
+"""Ratios against other readers, at two file sizes: `python -m tests.benchmarks.ingest`. Not collected by pytest."""

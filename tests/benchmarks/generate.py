@@ -25,12 +25,12 @@ _MARLIN_MOE = "void marlin_moe_wna16::Marlin<1125899906909960l, 128, 1, 8, 4, tr
 LAYER = (
     ("triton_red_fused_min_latency_fused_qkv_a_proj_rms_norm_1", 2_177),
     ("nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT", 6_112),
-    ("void cublasLt::splitKreduce_kernel<32, 16, int, __nv_bfloat16, __nv_bfloat16, float, __nv_bfloat16>(cublasLt::cublasSplitKParams<float>)", 2_400),
+    ("void cublasLt::splitKreduce_kernel<32, 16, int, __nv_bfloat16, __nv_bfloat16, float, __nv_bfloat16>(cublasLt::cublasSplitKParams<float>)", 2_400),  # noqa: E501
     ("triton_poi_fused_cat_view_2", 1_536),
     ("void vllm::rotary_embedding_kernel<c10::BFloat16, false>(long const*, c10::BFloat16*, c10::BFloat16*, c10::BFloat16 const*, int)", 1_920),
     ("void vllm::concat_and_cache_mla_kernel<__nv_bfloat16, __nv_bfloat16, (vllm::Fp8KVCacheDataType)0>(__nv_bfloat16 const*)", 1_664),
     (_ELEMENTWISE, 768),
-    ("void flash::flash_fwd_splitkv_mla_kernel<Flash_fwd_kernel_traits_mla<576, 64, 64, 8, cutlass::bfloat16_t, 512>, true>(Flash_fwd_mla_params)", 14_048),
+    ("void flash::flash_fwd_splitkv_mla_kernel<Flash_fwd_kernel_traits_mla<576, 64, 64, 8, cutlass::bfloat16_t, 512>, true>(Flash_fwd_mla_params)", 14_048),  # noqa: E501
     ("void flash::flash_fwd_splitkv_mla_combine_kernel<cutlass::bfloat16_t, float, long, 512, 32>(Flash_fwd_mla_params)", 3_040),
     ("nvjet_sm90_tst_64x8_64x16_2x1_v_bz_splitK_TNT", 5_024),
     (_ALL_REDUCE, 7_200),
@@ -40,7 +40,7 @@ LAYER = (
     ("void vllm::moe::moe_align_block_size_kernel<int>(int const*, int*, int*, int*, int, int, int, unsigned long)", 4_832),
     ("void vllm::moe::count_and_sort_expert_tokens_kernel<int>(int const*, int*, int*, unsigned long)", 2_080),
     (_MARLIN_MOE, 21_312),
-    ("void vllm::act_and_mul_kernel<c10::BFloat16, &(c10::BFloat16 vllm::silu_kernel<c10::BFloat16>(c10::BFloat16 const&)), true>(c10::BFloat16*)", 1_888),
+    ("void vllm::act_and_mul_kernel<c10::BFloat16, &(c10::BFloat16 vllm::silu_kernel<c10::BFloat16>(c10::BFloat16 const&)), true>(c10::BFloat16*)", 1_888),  # noqa: E501
     (_MARLIN_MOE, 17_760),
     ("void at::native::reduce_kernel<128, 4, at::native::ReduceOp<c10::BFloat16, at::native::func_wrapper_t<c10::BFloat16, at::native::sum_functor> > >(at::native::ReduceOp<c10::BFloat16>)", 3_264),  # noqa: E501
     (_ALL_REDUCE, 7_360),
@@ -132,7 +132,7 @@ def _steps(mix: Mix) -> Iterator[list[str]]:
 
 def _step(mix: Mix, begin: int, length: int, number: int) -> Iterator[str]:
     """Events of one step: the CPU side first, then the GPU side, as Kineto writes them."""
-    label, ids = f"execute_context_0(0)_generation_1(1)", number * 1_000_000
+    label, ids = "execute_context_0(0)_generation_1(1)", number * 1_000_000
     cpu = length // 2
     yield _complete("user_annotation", label, PID, PID, begin, cpu, f'"External id": {ids},"Record function id": 0, "Ev Idx": 0')
     for at, name, n in _spread(OPS, mix.operators, begin, cpu):
@@ -158,12 +158,12 @@ def _gpu(mix: Mix, begin: int, length: int, ids: int) -> Iterator[str]:
     """Kernels and copies with the flow that ends at each."""
     at = begin + 1_500_000
     for n, (name, ns) in enumerate(islice(cycle(LAYER), mix.kernels)):
-        ns += n * 37 % 64 * 32
+        dur = ns + n * 37 % 64 * 32
         link = ids if mix.is_graph else ids + n
         first = "      " if mix.is_graph else f'"External id": {ids + n},      '
-        yield _complete("kernel", name, 0, STREAM, at, ns, f"{first}{_launch_args(n, link)}")
+        yield _complete("kernel", name, 0, STREAM, at, dur, f"{first}{_launch_args(n, link)}")
         yield _flow("f", link, 0, STREAM, at)
-        at += ns + 640
+        at += dur + 640
     if at > begin + length:
         raise AssertionError("the kernels of a step do not fit into it")
     for n in range(mix.copies):

@@ -1,0 +1,1 @@
+"""Tests of the SQL models: rows in, rows out."""

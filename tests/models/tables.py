@@ -20,6 +20,7 @@ from pipeline.rules import RuleSet, load_rules
 from tests.builders import DECODE
 
 Row = Mapping[str, Any]
+Tables = Mapping[str, Iterable[Row]]
 Result = list[tuple[Any, ...]]
 
 DEFAULTS: dict[str, Any] = {
@@ -66,7 +67,7 @@ def _shapes() -> duckdb.DuckDBPyConnection:
     return con
 
 
-def run_model(name: str, tables: Mapping[str, Iterable[Row]], columns: str, order: str = "ALL") -> Result:
+def run_model(name: str, tables: Tables, columns: str, order: str = "ALL") -> Result:
     """The rows (only `columns`) that the model `name` makes of these tables; tables not named are empty."""
     sql = next(model.sql for model in models() if model.name == name)
     con = _shapes()
@@ -84,7 +85,7 @@ def evaluate(expression: str, *params: Any) -> Any:
     return duck.scalar(_shapes(), f"SELECT {expression}", list(params))
 
 
-def build_all(tables: Mapping[str, Iterable[Row]], rules: RuleSet | None = None) -> duckdb.DuckDBPyConnection:
+def build_all(tables: Tables, rules: RuleSet | None = None) -> duckdb.DuckDBPyConnection:
     """A connection in which every model is built from these raw tables."""
     con = empty_warehouse(rules)
     for table, rows in tables.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.models.tables import run_model
+from tests.models.tables import Tables, run_model
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from tests.models.tables import run_model
 )
 def test_the_host_is_late_when_it_launches_after_the_device_is_empty(launch_ns: int | None, cause: str) -> None:
     """A launch after the last end is late; one before it, or without record, leaves the cause unknown."""
-    tables = {
+    tables: Tables = {
         "int_activity_rule": [{"activity_id": 1, "start_ns": 100, "launch_ns": launch_ns}],
         "int_step_window": [{"step": 1, "start_ns": 100}],
         "int_island": [
@@ -27,7 +27,7 @@ def test_the_host_is_late_when_it_launches_after_the_device_is_empty(launch_ns: 
 
 def test_the_first_step_waits_for_nothing_that_is_known() -> None:
     """Before the first work of the device no cause can be told."""
-    tables = {
+    tables: Tables = {
         "int_activity_rule": [{"activity_id": 1, "start_ns": 100, "launch_ns": 80}],
         "int_step_window": [{"step": 0, "start_ns": 100}],
         "int_island": [{"level": 3, "start_ns": 100, "end_ns": 150}],

@@ -16,7 +16,8 @@ def _op(name: str, start_ns: int, end_ns: int, **fields: object) -> Row:
 def _ops(operators: list[Row], *launch_ns: int, **fields: object) -> list[object]:
     """The operator of a launch at each time (its correlation is the time)."""
     calls = [{"correlation": at, "name": "cudaLaunchKernel", "start_ns": at} | fields for at in launch_ns]
-    found = dict(run_model("int_launch_op", {"raw.cpu_op": operators, "stg_launch": calls}, "correlation, op"))
+    rows = run_model("int_launch_op", {"raw.cpu_op": operators, "stg_launch": calls}, "correlation, op")
+    found: dict[int, object] = dict(rows)
     return [found.get(at) for at in launch_ns]
 
 

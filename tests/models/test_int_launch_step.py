@@ -20,7 +20,7 @@ def _replay(correlation: int, launch_ns: int, activities: int) -> list[Row]:
 
 
 def _steps(*calls: list[Row], markers: list[Row] | None = None) -> dict[int, tuple[int | None, str, str | None]]:
-    tables = {"int_activity_launch": list(chain.from_iterable(calls)), "int_step_marker": MARKERS if markers is None else markers}
+    tables = {"int_activity_launch": list(chain.from_iterable(calls)), "int_step_begin": MARKERS if markers is None else markers}
     return {c: (step, by, why) for c, step, by, why in run_model("int_launch_step", tables, "correlation, step, placed_by, no_step_reason")}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.models.tables import Row, run_model
+from tests.models.tables import Row, Tables, run_model
 
 WALL = {"step": 0, "start_ns": 100, "next_ns": 200}
 
@@ -10,7 +10,7 @@ WALL = {"step": 0, "start_ns": 100, "next_ns": 200}
 def _inside(*stretches: tuple[int, int, int, int], islands: list[Row] | None = None) -> int | None:
     """Inside time of (owner, own start, end, exposed) stretches of step 0, whose wall is [100, 200)."""
     rows = [{"activity_id": i, "owner": o, "own_ns": a, "end_ns": b, "exposed_ns": e} for i, (o, a, b, e) in enumerate(stretches)]
-    tables = {
+    tables: Tables = {
         "int_exposed": rows,
         "int_activity_step": [{"activity_id": i, "step": 0} for i in range(len(rows))],
         "int_step_window": [WALL],
@@ -42,13 +42,16 @@ def test_a_stretch_across_the_start_counts_from_it() -> None:
 
 def test_hidden_parts_of_a_split_stretch_are_taken_off_where_they_lie() -> None:
     """Of communication across the end only what compute leaves free before the end counts."""
-    compute = [{"level": 1, "start_ns": 190, "end_ns": 195, "covered_ns": 0}, {"level": 1, "start_ns": 210, "end_ns": 220, "covered_ns": 5}]
+    compute: list[Row] = [
+        {"level": 1, "start_ns": 190, "end_ns": 195, "covered_ns": 0},
+        {"level": 1, "start_ns": 210, "end_ns": 220, "covered_ns": 5},
+    ]
     assert _inside((2, 180, 230, 35), islands=compute) == 15
 
 
 def test_the_last_step_has_no_wall() -> None:
     """Without a next step there is no inside and no outside."""
-    tables = {
+    tables: Tables = {
         "int_exposed": [{"activity_id": 0, "owner": 1, "own_ns": 100, "end_ns": 110, "exposed_ns": 10}],
         "int_activity_step": [{"activity_id": 0, "step": 0}],
         "int_step_window": [WALL | {"next_ns": None}],

@@ -58,10 +58,14 @@ def works(draw: st.DrawFn) -> list[Work]:
 
 
 def scene_of(work: list[Work], number: int) -> Scene:
-    """The trace that tells this work: every step's launches stand inside its annotation."""
+    """The trace that tells this work: every step's launches stand inside its annotation.
+
+    No two steps are alike by their text, so that none is a peer by which records of another could be missed.
+    """
     scene = Scene(f"t{number}", number)
     for step in range(3):
-        scene.step(1000 * (step + 1), 900)
+        requests = 3 * number + step + 1
+        scene.step(1000 * (step + 1), 900, f"execute_context_0(0)_generation_{requests}({requests})")
     for i, w in enumerate(work):
         told = (w.name, w.start_ns, w.dur_ns)
         if w.by == UNRECORDED:

@@ -14,9 +14,9 @@ US = 1_000
 PREFILL = "execute_context_1(64)_generation_0(0)"
 
 
-def _scene(steps: Sequence[Sequence[tuple[str, int]]], rank: int = 0, labels: Sequence[str] = (), **facts: str) -> Scene:
+def _scene(steps: Sequence[Sequence[tuple[str, int]]], rank: int = 0, labels: Sequence[str] = (), source: str = "kineto") -> Scene:
     """A trace whose steps hold (name, us) kernels one after another, a step every 1000 us."""
-    scene = Scene(f"{facts.get('source', 'kineto')}{rank}", rank, **facts)
+    scene = Scene(f"{source}{rank}", rank, source)
     for number, kernels in enumerate(steps):
         begin = number * 1000 * US
         scene.step(begin, 100, *labels[number : number + 1])

@@ -73,16 +73,15 @@ def test_what_was_scheduled_stands_in_the_row(con: duckdb.DuckDBPyConnection) ->
     assert (found["method"], found["confidence"], found["graph_launches"], found["kernels"]) == ("annotation", 1.0, 1, 2)
 
 
-def _pair(*labels: str) -> list[Scene]:
-    return [Scene(f"t{i}", i).step(0, 5, label).launch(1, (GEMM, 100, 10)) for i, label in enumerate(labels)]
+def _pair(*second: tuple[str, int, int]) -> list[Scene]:
+    return [Scene("t0", 0).step(0, 5).launch(1, (ALL_REDUCE, 100, 10)), Scene("t1", 1).step(0, 5).launch(1, *second)]
 
 
-def test_steps_of_ranks_match_where_their_annotations_agree() -> None:
-    """match_id is the step number if all ranks tell the same sequence, else NULL."""
-    with build_scenes(*_pair(DECODE, DECODE)) as con:
-        assert rows(con, "SELECT rank, match_id FROM steps ORDER BY rank") == [(0, 0), (1, 0)]
-    with build_scenes(*_pair(DECODE, "execute_context_1(64)_generation_0(0)")) as con:
-        assert rows(con, "SELECT rank, match_id FROM steps ORDER BY rank") == [(0, None), (1, None)]
+def test_steps_of_ranks_match() -> None:
+    """match_id is the step number where ranks issue the same collectives, else the step that runs at the same time, or NULL."""
+    for second, match_id in (((ALL_REDUCE, 5_000, 10), 0), ((GEMM, 102, 4), 0), ((GEMM, 5_000, 10), None)):
+        with build_scenes(*_pair(second)) as con:
+            assert rows(con, "SELECT rank, match_id FROM steps ORDER BY rank") == [(0, 0), (1, match_id)]
 
 
 def test_a_first_collective_that_waited_leaves_its_step_out_of_means() -> None:

@@ -145,7 +145,4 @@ def sql_kind() -> str:
     kinds = {category: step if kind == "cpu_op" else f"'{kind}'" for category, kind in KIND_OF_CATEGORY.items()}
     by_category = " ".join(f"WHEN '{category}' THEN {kind}" for category, kind in kinds.items())
     by_phase = " ".join(f"WHEN '{phase}' THEN '{code}'" for phase, code in KIND_OF_PHASE.items())
-    return (
-        f"CASE WHEN ph = 'X' THEN CASE category {by_category} ELSE 'other_event' END "
-        f"ELSE CASE ph {by_phase} ELSE 'other_event' END END"
-    )
+    return f"CASE WHEN ph = 'X' THEN CASE category {by_category} ELSE 'other_event' END ELSE CASE ph {by_phase} ELSE 'other_event' END END"

@@ -60,8 +60,7 @@ def _identify(con: duckdb.DuckDBPyConnection, job: ReadJob, header: Header, proc
     pid = scalar(con, "SELECT mode(pid) FROM staged WHERE kind = 'launch' AND process IS NOT DISTINCT FROM $1", [process])
     process_name = scalar(
         con,
-        "SELECT any_value(label) FROM staged WHERE kind = 'metadata' AND name = 'process_name' AND pid = $1"
-        " AND process IS NOT DISTINCT FROM $2",
+        "SELECT any_value(label) FROM staged WHERE kind = 'metadata' AND name = 'process_name' AND pid = $1 AND process IS NOT DISTINCT FROM $2",
         [pid, process],
     )
     fields = names.from_file_name(job.file_name)

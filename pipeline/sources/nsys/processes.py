@@ -13,7 +13,7 @@ from pipeline.errors import TraceError
 from pipeline.sources import names
 from pipeline.sources.job import ReadJob
 
-_PROGRAM = re.compile(r"[\w.:+-]{1,64}$", re.ASCII)
+_PROGRAM = re.compile(r"[\w.:+-]{1,64}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ def _program(name: str | None) -> str | None:
     words = (name or "").split()
     if not words:
         return None
-    found = _PROGRAM.search(re.split(r"[/\\]", words[0])[-1])
-    return found.group() if found else None
+    program = re.split(r"[/\\]", words[0])[-1]
+    return program if _PROGRAM.fullmatch(program) else None
 
 
 def _pid(global_pid: int) -> int:

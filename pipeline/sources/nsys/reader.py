@@ -89,22 +89,27 @@ def _refuse_incomplete(export: Export, file: str) -> None:
 
 def _refuse_hidden_graphs(con: duckdb.DuckDBPyConnection, file: str) -> None:
     """Graph replays of which no kernel and no GRAPH_TRACE row exists: their time is nowhere in the file."""
-    gpu = " UNION ALL ".join(f'SELECT "globalPid", "correlationId" FROM nsys."{table}"' for table in GPU_TABLES.values())
-    launches, recorded = duck.rows(
-        con,
-        f"""
-        WITH replay AS (
-            SELECT DISTINCT process_key(call."globalTid") AS process, call."correlationId" AS correlation
-            FROM nsys."CUPTI_ACTIVITY_KIND_RUNTIME" AS call
-            INNER JOIN nsys."StringIds" AS string ON call."nameId" = string.id
-            WHERE string.value ILIKE '%GraphLaunch%'
-        ),
-        gpu AS (SELECT DISTINCT process_key("globalPid") AS process, "correlationId" AS correlation FROM ({gpu}))
-        SELECT count(DISTINCT replay), count(DISTINCT replay) FILTER (WHERE gpu.correlation IS NOT NULL)
-        FROM replay
-        LEFT JOIN gpu ON replay.correlation = gpu.correlation AND (replay.process = gpu.process OR gpu.process IS NULL)
-        """,
-    )[0]
+    con.execute(
+        """
+        CREATE TEMP TABLE replay AS
+        SELECT DISTINCT process_key("globalTid") AS process, "correlationId" AS correlation
+        FROM nsys."CUPTI_ACTIVITY_KIND_RUNTIME"
+        WHERE "correlationId" IS NOT NULL AND "nameId" IN (SELECT id FROM nsys."StringIds" WHERE value ILIKE '%GraphLaunch%')
+        """
+    )
+    launches = duck.scalar(con, "SELECT count(*) FROM replay")
+    recorded = launches and any(
+        duck.rows(
+            con,
+            f"""
+            SELECT 1 FROM nsys."{table}" AS gpu
+            SEMI JOIN replay
+                ON gpu."correlationId" = replay.correlation AND coalesce(replay.process = process_key(gpu."globalPid"), true)
+            LIMIT 1
+            """,
+        )
+        for table in GPU_TABLES.values()
+    )
     if launches and not recorded:
         raise TraceError(
             file,

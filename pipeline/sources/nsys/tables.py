@@ -235,10 +235,10 @@ def _land_trace(con: duckdb.DuckDBPyConnection, job: ReadJob, export: Export, pr
     now = datetime.now(UTC).replace(tzinfo=None)
     by_ordinal = dict(rows(con, """SELECT coalesce("cuDevice", id), min(name) FROM nsys."TARGET_INFO_GPU" WHERE name IS NOT NULL GROUP BY ALL"""))
     by_gpu = dict(rows(con, 'SELECT id, min(name) FROM nsys."TARGET_INFO_GPU" WHERE name IS NOT NULL GROUP BY ALL'))
+    device_of = dict(rows(con, "SELECT trace_id, mode(device) FROM gpu WHERE reason IS NULL GROUP BY trace_id"))
     known = []
     for p in processes:
-        device = scalar(con, f"SELECT mode(device) FROM gpu WHERE trace_id = {literal(p.trace_id)} AND reason IS NULL")
-        gpu_name = by_gpu.get(p.gpu) or by_ordinal.get(device) or next(iter(by_ordinal.values()), None)
+        gpu_name = by_gpu.get(p.gpu) or by_ordinal.get(device_of.get(p.trace_id)) or next(iter(by_ordinal.values()), None)
         c = p.coordinates
         known.append((p.trace_id, p.rank, p.rank_source, c.get("dp"), c.get("tp"), c.get("pp"), c.get("ep"), p.pid, p.name, gpu_name))
     values = ", ".join("(" + ", ".join(map(literal, row)) + ")" for row in known)

@@ -99,7 +99,12 @@ def test_an_open_step_does_not_swallow_the_steps_behind_it(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("change", "code"),
-    [({"start": 0, "end": 0}, "zero_timestamp"), ({"start": None}, "no_timestamp"), ({"end": None}, "no_duration"), ({"end": 3}, "negative_duration")],
+    [
+        ({"start": 0, "end": 0}, "zero_timestamp"),
+        ({"start": None}, "no_timestamp"),
+        ({"end": None}, "no_duration"),
+        ({"end": 3}, "negative_duration"),
+    ],
 )
 def test_a_kernel_without_usable_times_is_counted_not_booked(tmp_path: Path, change: dict[str, Any], code: str) -> None:
     """Its row is left out by name, and the other kernels are booked."""

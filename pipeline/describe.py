@@ -1,0 +1,80 @@
+"""What a trace cannot tell of its run: facts from run.toml or `stepledger describe`, kept in lake/config."""
+
+from __future__ import annotations
+
+import shutil
+import tomllib
+import uuid
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipeline import duck
+from pipeline.atomic import commit_folder, exchange_folder
+from pipeline.contracts import contracts
+from pipeline.duck import literal
+from pipeline.errors import TraceError, UsageError
+from pipeline.home import Home
+
+_KINDS: dict[str, tuple[type, ...]] = {"INTEGER": (int,), "DOUBLE": (int, float), "VARCHAR": (str,)}
+
+
+def fields() -> dict[str, str]:
+    """Names and types of what can be said of a run."""
+    return {c.name: c.type for c in contracts("config")["run_config"].columns if c.name != "run_id"}
+
+
+def read_run_toml(path: Path) -> dict[str, Any]:
+    """The facts of a run.toml. Raises TraceError for what is no TOML, an unknown key or a value of the wrong type."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise TraceError(path.name, where="the file", found=f"no TOML ({error})", wanted="key = value lines") from error
+    except OSError as error:
+        raise TraceError(path.name, where="opening it", found=str(error.strerror), wanted="a readable file") from error
+    try:
+        return checked(values)
+    except UsageError as error:
+        raise TraceError(path.name, where="its keys", found=str(error), wanted="facts about a run", advice="Correct the line.") from error
+
+
+def checked(values: dict[str, Any]) -> dict[str, Any]:
+    """The values, if every one is known and of its type. Raises UsageError."""
+    known = fields()
+    for key, value in values.items():
+        if key not in known:
+            raise UsageError(f"unknown fact {key!r}; known facts: {', '.join(known)}")
+        if isinstance(value, bool) or not isinstance(value, _KINDS[known[key]]):
+            raise UsageError(f"{key} = {value!r} is not a {known[key]}")
+        if isinstance(value, (int, float)) and value <= 0:
+            raise UsageError(f"{key} = {value!r} is not above 0")
+    return values
+
+
+def describe(home: Home, run_id: str, values: dict[str, Any]) -> None:
+    """Add facts to a run; those said before stay unless said anew."""
+    target = home.config_run(run_id)
+    staged = home.staging / uuid.uuid4().hex
+    staged.mkdir(parents=True)
+    try:
+        said = {key: value for key, value in config_of(home, run_id).items() if value is not None} | checked(values)
+        contract = contracts("config")["run_config"]
+        row = ", ".join(f'{literal(run_id if c.name == "run_id" else said.get(c.name))}::{c.type} AS "{c.name}"' for c in contract.columns)
+        with duckdb.connect() as con:
+            con.execute(f"COPY (SELECT {row}) TO {literal(staged / 'run_config.parquet')} (FORMAT parquet)")
+        if target.exists():
+            exchange_folder(staged, target, home.staging)
+        else:
+            commit_folder(staged, target)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+
+
+def config_of(home: Home, run_id: str) -> dict[str, Any]:
+    """What has been said of a run, without its id; empty if nothing."""
+    file = home.config_run(run_id) / "run_config.parquet"
+    if not file.is_file():
+        return {}
+    with duckdb.connect() as con:
+        return duck.dicts(con, f"SELECT * EXCLUDE (run_id) FROM read_parquet({duck.files(file.parent, file.name)}, hive_partitioning = false)")[0]
