@@ -96,6 +96,48 @@ def build(context: typer.Context, run: RunOption = None) -> None:
 
 
 @app.command()
+def describe(
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(help="The run: its name or id.")],
+    model: Annotated[str | None, typer.Option(help="Name of the model.")] = None,
+    layers: Annotated[int | None, typer.Option(help="Transformer layers.")] = None,
+    hidden: Annotated[int | None, typer.Option(help="Width of the residual stream.")] = None,
+    experts: Annotated[int | None, typer.Option(help="Routed experts.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Routed experts per token.")] = None,
+    shared_experts: Annotated[int | None, typer.Option(help="Shared experts.")] = None,
+    dense_layers: Annotated[int | None, typer.Option(help="Layers without experts.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Type of activations, e.g. bfloat16.")] = None,
+    weight_dtype: Annotated[str | None, typer.Option(help="Type of expert weights, e.g. int4.")] = None,
+    tp: Annotated[int | None, typer.Option(help="Tensor-parallel size.")] = None,
+    dp: Annotated[int | None, typer.Option(help="Data-parallel size.")] = None,
+    ep: Annotated[int | None, typer.Option(help="Expert-parallel size.")] = None,
+    pp: Annotated[int | None, typer.Option(help="Pipeline-parallel size.")] = None,
+    ranks: Annotated[str | None, typer.Option(help="all: every rank of the job must be present.")] = None,
+    link: Annotated[str | None, typer.Option(help="What joins the GPUs, e.g. pcie4_x16.")] = None,
+    tpot_ms: Annotated[float | None, typer.Option(help="Time per output token measured without a profiler, ms.")] = None,
+    notes: Annotated[str | None, typer.Option(help="Anything else.")] = None,
+) -> None:
+    """Say what a trace cannot tell of a run (or put a run.toml beside its traces), and rebuild it."""
+    from pipeline.ingest import say_of_run
+    from pipeline.progress import Progress
+    from pipeline.warehouse import find_run, reading
+
+    said = {
+        "model": model, "layers": layers, "hidden_size": hidden, "experts": experts, "experts_per_token": top_k,
+        "shared_experts": shared_experts, "dense_layers": dense_layers, "dtype": dtype, "weight_dtype": weight_dtype,
+        "tp": tp, "dp": dp, "ep": ep, "pp": pp, "ranks": ranks, "link": link, "measured_tpot_ms": tpot_ms, "notes": notes,
+    }  # fmt: skip
+    given = {key: value for key, value in said.items() if value is not None}
+    if not given:
+        raise UsageError("nothing said; see `stepledger describe --help`")
+    with reading(context.obj) as con:
+        run_id = find_run(con, run)
+    outcome = say_of_run(context.obj, run_id, given, Progress())
+    typer.echo(run_id)
+    _leave(outcome.codes)
+
+
+@app.command()
 def show(
     context: typer.Context,
     run: Annotated[str, typer.Argument(help="The run: its name or id.")],

@@ -17,6 +17,9 @@ from pipeline.duck import literal
 from pipeline.errors import TraceError, UsageError
 from pipeline.home import Home
 
+RUN_TOML = "run.toml"
+"""Name of the file beside traces that says facts about their run."""
+
 _KINDS: dict[str, tuple[type, ...]] = {"INTEGER": (int,), "DOUBLE": (int, float), "VARCHAR": (str,)}
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from pipeline import inbox
+from pipeline.describe import RUN_TOML, describe, read_run_toml
 from pipeline.errors import ContractError, ExitCode, SideFile, StepledgerError, TraceError, UnfinishedFile
 from pipeline.home import Home
 from pipeline.inbox import Waiting
@@ -66,6 +68,17 @@ def build(home: Home, runs: list[str], progress: Progress) -> Outcome:
         return outcome
 
 
+def say_of_run(home: Home, run_id: str, facts: dict[str, Any], progress: Progress) -> Outcome:
+    """Add facts to a run and rebuild it, since its marts use them."""
+    with home.writing(progress.say):
+        tidy(home)
+        outcome = Outcome()
+        describe(home, run_id, facts)
+        _build(home, [run_id], outcome, progress)
+        write_database(home)
+        return outcome
+
+
 def _land_all(home: Home, items: list[Waiting], outcome: Outcome, progress: Progress, *, from_inbox: bool) -> None:
     total = sum(size_of(item.path) for item in items if item.path.exists())
     with progress.bytes("reading", total) as on_read:
@@ -92,6 +105,10 @@ def _land_one(home: Home, item: Waiting, outcome: Outcome, progress: Progress, o
     try:
         landed = land(home, item.path, item.run_name, on_read, threads=os.cpu_count() or 1, memory_limit=READ_MEMORY)
     except SideFile as side:
+        if item.path.name == RUN_TOML:
+            run_id = home.run_id_for(item.run_name)
+            describe(home, run_id, read_run_toml(item.path))
+            progress.say(f"run {run_id}: facts taken from {RUN_TOML}")
         progress.say(f"{'archived' if from_inbox else 'skipped'}: {side}")
         if from_inbox:
             inbox.archive(home, item)

@@ -32,6 +32,8 @@ class Screen:
     steps: list[dict[str, Any]]
     left_out: list[dict[str, Any]]
     no_step: list[dict[str, Any]]
+    methods: list[dict[str, Any]]
+    measured_tpot_ms: float | None
     ranks: list[dict[str, Any]]
     rollups: list[dict[str, Any]]
     subtotals: list[dict[str, Any]]
@@ -70,6 +72,12 @@ def _screen(con: duckdb.DuckDBPyConnection, facts: dict[str, Any], phase: str | 
             f"SELECT no_step_reason AS reason, count(*) AS activities, sum(dur_ns)::BIGINT AS busy_ns FROM activity "
             f"WHERE {where} AND step IS NULL GROUP BY ALL ORDER BY ALL",
         ),
+        methods=duck.dicts(
+            con,
+            f"SELECT method, is_used, is_agreed, sum(steps)::BIGINT AS steps, sum(compared_with)::BIGINT AS compared_with, "
+            f"(SELECT min(confidence) FROM steps WHERE {within}) AS confidence FROM step_methods WHERE {where} GROUP BY ALL ORDER BY method",
+        ),
+        measured_tpot_ms=duck.scalar(con, f"SELECT max(measured_tpot_ms) FROM run_config WHERE run_id = {literal(facts['run_id'])}"),
         ranks=duck.dicts(con, _RANKS.format(within=within)),
         rollups=duck.dicts(con, f"SELECT * FROM run_breakdown WHERE {within} ORDER BY ms_mean DESC, rollup"),
         subtotals=duck.dicts(con, _SUBTOTALS.format(within=within, communication=", ".join(map(literal, _COMMUNICATION)))),
@@ -89,7 +97,7 @@ def _screen(con: duckdb.DuckDBPyConnection, facts: dict[str, Any], phase: str | 
 # Mean wall of a rank's steps, split so that the parts add up to it: own exposed time by owner, the rest (copies, and work
 # of other steps inside the wall less own work outside it), idle and gap.
 _RANKS = """
-WITH step AS (SELECT * FROM steps WHERE {within} AND is_complete AND wall_ns IS NOT NULL),
+WITH step AS (SELECT * FROM steps WHERE {within} AND is_complete AND wall_ns IS NOT NULL AND next_phase = phase),
 owned AS (
     SELECT trace_id, device, step,
         sum(exposed_ns) FILTER (WHERE rollup IN ('AllReduce', 'MoE dispatch and combine', 'Other collectives')) AS communication_ns,
@@ -108,7 +116,7 @@ GROUP BY step.trace_id, step.device ORDER BY rank, step.trace_id, step.device
 """
 
 _SUBTOTALS = """
-WITH step AS (SELECT trace_id, device, step, coalesce(match_id, step) AS match_id FROM steps WHERE {within} AND is_complete),
+WITH step AS (SELECT trace_id, device, step, coalesce(match_id::VARCHAR, trace_id || ' ' || step) AS match_id FROM steps WHERE {within} AND is_complete),
 booked AS (
     SELECT step.*, what.name, sum(work.busy_ns) AS busy_ns, sum(work.exposed_ns) AS exposed_ns, sum(work.calls) AS calls
     FROM step JOIN step_breakdown AS work ON step.trace_id = work.trace_id AND step.device = work.device AND step.step = work.step
@@ -154,6 +162,11 @@ def _print_head(out: Console, screen: Screen) -> None:
     _note(out, f"engine {f['engine'] or 'unknown'}, {f['gpu_name'] or 'GPU unknown'}, {f['traces']} traces, {f['ranks']}{of} ranks")
     counts = ", ".join(f"{row['steps']} {row['phase']}" for row in sorted(screen.steps, key=lambda r: r["phase"]))
     _note(out, f"steps over all ranks: {counts or 'none found'}")
+    for row in screen.methods:
+        if row["is_used"] and row["confidence"] is not None:
+            _note(out, f"steps by {_METHODS[row['method']]}, confidence {row['confidence']:.1f}")
+        elif row["is_agreed"] is False:
+            _note(out, f"{_METHODS[row['method']]} would give {row['steps']} steps where {row['compared_with']} are in use: one of them is wrong")
     for row in screen.left_out:
         _note(out, f"left out of means: {row['steps']} {row['phase']} ({row['reason']})")
     for row in screen.no_step:
@@ -168,11 +181,13 @@ def _print_table(out: Console, table: Table) -> None:
     out.out("\n".join(line.rstrip() for line in drawn.get().splitlines()), highlight=False)
 
 
+_METHODS = {"annotation": "annotations", "nvtx": "NVTX ranges", "graph": "graph replays", "pattern": "the order of kernels"}
+
 _REASONS = {
     "before_first_step": "launched before the first annotated step",
     "no_launch_record": "launched before recording began: no launch record",
     "unannotated_pass": "whole forward passes that no annotation covers, behind an annotated step",
-    "no_marker": "no annotation marks steps",
+    "no_marker": "nothing marks steps: no annotation, graph replay or repeating order of kernels",
 }
 
 
@@ -184,19 +199,29 @@ def _print_ranks(out: Console, screen: Screen) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("rank", "p50", "p90", "mean", "= compute", "+ comm", "+ other", "+ idle", "+ gap"):
         table.add_column(name, justify="right", no_wrap=True)
-    notes = []
+    notes, bound, waiting = [], set(), []
     for r in screen.ranks:
         label = f"{'?' if r['rank'] is None else r['rank']}" + (f" gpu{r['device']}" if _several_devices(screen) else "")
         parts = [r["wall_p50"], r["wall_p90"], r["wall_mean"], r["compute"], r["communication"], r["other"], r["idle_inside"], r["gap"]]
         table.add_row(label, *(_ms((p or 0) / 1e6) for p in parts))
         idle = (r["idle_inside"] + r["gap"]) / r["wall_mean"] if r["wall_mean"] else 0
         if r["lag"] is not None and r["lag"] < _LAUNCH_BOUND_LAG_NS and idle > _LAUNCH_BOUND_IDLE:
+            bound.add(label)
             notes.append(f"rank {label} is launch-bound: {r['lag'] / 1e3:.0f} us from launch call to kernel, GPU idle {idle:.0%} of the time")
+        elif r["wall_mean"] and r["communication"] > r["wall_mean"] / 2:
+            waiting.append(label)
         elif r["host_late"]:
             notes.append(f"rank {label}: {r['host_late']} of {r['steps']} gaps came from a late host")
     _print_table(out, table)
+    if notes and 0 < len(bound) < len(screen.ranks):
+        notes += [f"rank {label} only waits for it" for label in waiting if label not in bound]
     for note in notes:
         _note(out, note)
+    walls = [r["wall_p50"] for r in screen.ranks]
+    if screen.measured_tpot_ms is not None and screen.phase == "decode":
+        trace_ms = max(walls) / 1e6
+        factor = trace_ms / screen.measured_tpot_ms
+        _note(out, f"measured without a profiler: {screen.measured_tpot_ms:g} ms a token; this trace: {trace_ms:.3f} ms, {factor:.2f} times that")
 
 
 def _several_devices(screen: Screen) -> bool:

@@ -10,38 +10,35 @@ activity AS (
     WHERE own.end_ns > own.start_ns
 ),
 
-begun AS (
+behind AS (
     SELECT
-        *,
-        coalesce(
-            start_ns > max(end_ns) OVER (
-                PARTITION BY trace_id, device, level ORDER BY start_ns, activity_id
-                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-            ),
-            true
-        ) AS is_first
+        trace_id,
+        device,
+        level,
+        start_ns,
+        max(end_ns) OVER (
+            PARTITION BY trace_id, device, level ORDER BY start_ns, activity_id
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS covered_until_ns
     FROM activity
 ),
 
-numbered AS (
-    SELECT
-        *,
-        sum(is_first::BIGINT) OVER (
-            PARTITION BY trace_id, device, level ORDER BY start_ns, activity_id ROWS UNBOUNDED PRECEDING
-        ) AS island
-    FROM begun
-),
+-- An island begins where all that started before has ended, and ends where all that started before the next one has ended.
+begun AS (SELECT * FROM behind WHERE covered_until_ns IS NULL OR start_ns > covered_until_ns),
 
-island AS (
-    SELECT trace_id, device, level, min(start_ns) AS start_ns, max(end_ns) AS end_ns
-    FROM numbered
-    GROUP BY trace_id, device, level, island
-)
+last_end AS (SELECT trace_id, device, level, max(end_ns) AS end_ns FROM activity GROUP BY trace_id, device, level)
 
 SELECT
-    *,
+    begun.trace_id,
+    begun.device,
+    begun.level,
+    begun.start_ns,
+    coalesce(lead(begun.covered_until_ns) OVER in_order, last_end.end_ns) AS end_ns,
+    -- Covered is what has passed since the first island, less the gaps.
     (
-        sum(end_ns - start_ns) OVER (PARTITION BY trace_id, device, level ORDER BY start_ns ROWS UNBOUNDED PRECEDING)
-        - (end_ns - start_ns)
+        begun.start_ns - first_value(begun.start_ns) OVER in_order
+        - sum(coalesce(begun.start_ns - begun.covered_until_ns, 0)) OVER in_order
     )::BIGINT AS covered_ns
-FROM island
+FROM begun
+INNER JOIN last_end USING (trace_id, device, level)
+WINDOW in_order AS (PARTITION BY begun.trace_id, begun.device, begun.level ORDER BY begun.start_ns ROWS UNBOUNDED PRECEDING)

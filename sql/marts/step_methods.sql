@@ -26,7 +26,17 @@ found AS (
     SELECT * FROM repeated
 ),
 
-used AS (SELECT DISTINCT trace_id, method FROM int_step_begin)
+used AS (SELECT DISTINCT trace_id, method FROM int_step_begin),
+
+-- What a method is held against: replays against the steps that replay graphs, kernel order against the steps with work.
+compared AS (
+    SELECT
+        trace_id,
+        count(DISTINCT step) FILTER (WHERE graph_launches > 0) AS steps_with_graph,
+        count(DISTINCT step) FILTER (WHERE activities > 0) AS steps_with_work
+    FROM steps
+    GROUP BY trace_id
+)
 
 SELECT
     trace.run_id,
@@ -36,8 +46,16 @@ SELECT
     found.method,
     found.steps,
     coalesce(with_work.steps, CASE WHEN used.method IS NULL THEN found.steps ELSE 0 END) AS steps_with_work,
-    used.method IS NOT NULL AS is_used
+    used.method IS NOT NULL AS is_used,
+    CASE WHEN found.method = 'graph' THEN compared.steps_with_graph ELSE compared.steps_with_work END AS compared_with,
+    CASE
+        WHEN used.method IS NOT NULL THEN TRUE
+        WHEN found.method = 'graph' THEN found.steps = compared.steps_with_graph
+        -- Kernel order may cut the first or the last step off.
+        ELSE abs(found.steps - compared.steps_with_work) <= 1
+    END AS is_agreed
 FROM found
 INNER JOIN stg_trace AS trace USING (trace_id)
 LEFT JOIN used ON found.trace_id = used.trace_id AND found.method = used.method
+LEFT JOIN compared ON found.trace_id = compared.trace_id
 LEFT JOIN with_work ON found.trace_id = with_work.trace_id AND found.method = with_work.method

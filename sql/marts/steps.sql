@@ -94,6 +94,7 @@ SELECT
     timed.gpu_end_ns AS end_ns,
     timed.gpu_end_ns - timed.gpu_start_ns AS span_ns,
     timed.wall_ns,
+    lead(timed.phase) OVER (PARTITION BY timed.trace_id, timed.device ORDER BY timed.gpu_start_ns NULLS LAST, timed.step) AS next_phase,
     coalesce(timed.busy_ns, 0) AS busy_ns,
     coalesce(timed.exposed_ns, 0) AS exposed_ns,
     CASE WHEN timed.wall_ns IS NOT NULL THEN timed.exposed_ns - timed.inside_ns END AS exposed_outside_ns,

@@ -56,7 +56,7 @@ def _answer(file: Path, folder: Path) -> Work:
 
 
 def _hta(file: Path, _folder: Path) -> Work:
-    from hta.trace_analysis import TraceAnalysis
+    from hta.trace_analysis import TraceAnalysis  # type: ignore[import-not-found,unused-ignore]
 
     def work() -> object:
         analysis = TraceAnalysis(trace_files={0: str(file)}, trace_dir=str(file.parent))
@@ -66,7 +66,7 @@ def _hta(file: Path, _folder: Path) -> Work:
 
 
 def _tracelens(file: Path, _folder: Path) -> Work:
-    from TraceLens import TreePerfAnalyzer
+    from TraceLens import TreePerfAnalyzer  # type: ignore[import-not-found,unused-ignore]
 
     return lambda: TreePerfAnalyzer.from_file(str(file)).get_df_kernel_launchers()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,8 +16,7 @@ import duckdb
 from pipeline import duck
 from pipeline.contracts import contracts
 from pipeline.duck import literal
-from pipeline.models import CONTRACT_VERSION, models, models_sha
-from pipeline.resources import resource
+from pipeline.models import models, prepare
 from pipeline.rules import RuleSet, load_rules
 from tests.builders import DECODE
 
@@ -30,19 +31,24 @@ DEFAULTS: dict[str, Any] = {
 """What a row has in a column that the test does not name; all other columns are NULL."""
 
 
+@cache
+def _no_rows() -> Path:
+    """A landed run without any row: one Parquet file per raw table."""
+    run = Path(tempfile.mkdtemp(prefix="stepledger-tests-"))
+    atexit.register(shutil.rmtree, run, ignore_errors=True)
+    (run / "file_id=none").mkdir()
+    with duckdb.connect() as con:
+        for table, contract in contracts("raw").items():
+            con.execute(f"COPY ({contract.empty_query()}) TO {literal(run / 'file_id=none' / f'{table}.parquet')} (FORMAT parquet)")
+    return run
+
+
 def empty_warehouse(rules: RuleSet | None = None) -> duckdb.DuckDBPyConnection:
     """A connection as models see it, with raw tables that hold no row yet."""
     con = duck.working(Path(tempfile.gettempdir()), threads=1, memory_limit="500MB")
-    con.execute("CREATE SCHEMA raw")
-    for table, contract in contracts("raw").items():
-        con.execute(f"CREATE TABLE raw.{table} AS SELECT NULL::VARCHAR AS run_id, * FROM ({contract.empty_query()})")
-    con.execute((resource("sql") / "macros.sql").read_text(encoding="utf-8"))
-    chosen = rules or load_rules()
-    chosen.install(con)
-    con.execute(
-        f"CREATE TABLE build_info AS SELECT 'build' AS build_id, {literal(chosen.sha)} AS rules_sha, {literal(models_sha())} AS models_sha, "
-        f"'inputs' AS inputs_sha, {CONTRACT_VERSION} AS contract_version"
-    )
+    prepare(con, _no_rows(), "run", rules or load_rules(), "build", "inputs")
+    for table in contracts("raw"):
+        con.execute(f"CREATE TABLE raw.rows AS FROM raw.{table}; DROP VIEW raw.{table}; ALTER TABLE raw.rows RENAME TO {table}")
     return con
 
 
@@ -85,13 +91,28 @@ def evaluate(expression: str, *params: Any) -> Any:
     return duck.scalar(_shapes(), f"SELECT {expression}", list(params))
 
 
-def build_all(tables: Tables, rules: RuleSet | None = None) -> duckdb.DuckDBPyConnection:
-    """A connection in which every model is built from these raw tables."""
+def _needed(wanted: Iterable[str]) -> set[str]:
+    """These models and all that they read, directly or not."""
+    needs = {model.name: model.needs for model in models()}
+    found: set[str] = set()
+    open_names = list(wanted)
+    while open_names:
+        name = open_names.pop()
+        if name not in found:
+            found.add(name)
+            open_names += needs[name]
+    return found
+
+
+def build_all(tables: Tables, rules: RuleSet | None = None, wanted: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
+    """A connection in which every model (or only those wanted, and what they read) is built from these raw tables."""
     con = empty_warehouse(rules)
     for table, rows in tables.items():
         insert(con, table, rows)
+    names = _needed(wanted or [model.name for model in models()])
     for model in models():
-        con.execute(f"CREATE TABLE {model.name} AS {model.sql}")
+        if model.name in names:
+            con.execute(f"CREATE TABLE {model.name} AS {model.sql}")
     return con
 
 
@@ -151,7 +172,7 @@ def few_rules() -> RuleSet:
     return RuleSet(tuple(rule for rule in load_rules().rules if rule.id in used), "few")
 
 
-def build_scenes(*scenes: Scene) -> duckdb.DuckDBPyConnection:
-    """A connection in which every model is built from these traces, with few_rules."""
+def build_scenes(*scenes: Scene, wanted: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
+    """A connection in which every model, or those wanted, is built from these traces, with few_rules."""
     told = [scene.tables() for scene in scenes]
-    return build_all({table: [row for tables in told for row in tables[table]] for table in told[0]}, few_rules())
+    return build_all({table: [row for tables in told for row in tables[table]] for table in told[0]}, few_rules(), wanted)

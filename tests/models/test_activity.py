@@ -18,7 +18,7 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
     scene = Scene(rank=3).launch(1, ("Kernel", 10, 5)).step(100, 50).launch(110, (GEMM, 1000, 100)).launch(120, (ALL_REDUCE, 1050, 100), stream=9)
     scene.operators.append({"trace_id": "t", "name": "aten::mm", "start_ns": 105, "dur_ns": 10})
     scene.unlaunched((GEMM, 1100, 10)).unlaunched((GEMM, 5000, 10))
-    with build_scenes(scene) as made:
+    with build_scenes(scene, wanted=["activity"]) as made:
         yield made
 
 
@@ -56,11 +56,11 @@ def test_exposed_time_stands_beside_the_duration(con: duckdb.DuckDBPyConnection)
 
 def test_an_activity_without_a_marker_in_its_trace_says_so() -> None:
     """In a trace without steps a launched activity has the reason no_marker."""
-    with build_scenes(Scene().launch(1, (GEMM, 10, 5))) as con:
+    with build_scenes(Scene().launch(1, (GEMM, 10, 5)), wanted=["activity"]) as con:
         assert rows(con, "SELECT step, phase, no_step_reason FROM activity") == [(None, "unknown", "no_marker")]
 
 
 def test_an_opaque_graph_is_opaque() -> None:
     """A row for a whole graph is neither a kernel nor unclassified."""
-    with build_scenes(Scene().unlaunched((GEMM, 10, 5), kind="graph")) as con:
+    with build_scenes(Scene().unlaunched((GEMM, 10, 5), kind="graph"), wanted=["activity"]) as con:
         assert rows(con, "SELECT category, rollup, rule_id FROM activity") == [("opaque", "Opaque", "opaque_graph")]

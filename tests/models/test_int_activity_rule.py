@@ -66,7 +66,7 @@ def test_a_users_rule_by_name_beats_our_rule_by_place(tmp_path: Path) -> None:
     own = tmp_path / "kernel_rules.toml"
     own.write_text('[[rule]]\nid = "mine"\nname = "reduce_kernel<128"\ncategory = "norm"\n', encoding="utf-8")
     kernels = [{"activity_id": i, "name": n, "start_ns": i, "dur_ns": 1} for i, n in enumerate([MARLIN_MOE, SUM])]
-    with build_all({"raw.gpu_activity": kernels}, load_rules(own)) as con:
+    with build_all({"raw.gpu_activity": kernels}, load_rules(own), ["int_activity_rule"]) as con:
         assert con.execute("SELECT rule_id FROM int_activity_rule ORDER BY activity_id").fetchall() == [("marlin_moe",), ("mine",)]
 
 

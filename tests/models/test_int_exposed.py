@@ -13,7 +13,7 @@ def exposed(*spans: tuple[str, int, int], device: Sequence[int] | None = None) -
         {"activity_id": i, "name": n, "start_ns": a, "dur_ns": b - a, "device": device[i] if device else 0, "stream": i}
         for i, (n, a, b) in enumerate(spans)
     ]
-    with build_all({"raw.gpu_activity": rows, "raw.trace": [{}]}, few_rules()) as con:
+    with build_all({"raw.gpu_activity": rows, "raw.trace": [{}]}, few_rules(), ["int_exposed"]) as con:
         return [r[0] for r in con.execute("SELECT exposed_ns FROM int_exposed ORDER BY activity_id").fetchall()]
 
 

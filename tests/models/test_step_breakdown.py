@@ -17,7 +17,7 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
     """Two steps and one activity before them."""
     scene = Scene().launch(1, (GEMM, 0, 7)).step(10, 5).launch(11, (GEMM, 100, 30), (GEMM, 140, 10), (ALL_REDUCE, 150, 60))
     scene.step(20, 5).launch(21, (MARLIN_MOE, 300, 50))
-    with build_scenes(scene) as made:
+    with build_scenes(scene, wanted=["step_breakdown"]) as made:
         yield made
 
 
@@ -41,5 +41,5 @@ def test_shares_are_of_the_steps_busy_and_of_its_wall(con: duckdb.DuckDBPyConnec
 
 def test_a_kind_without_time_has_no_share_of_nothing() -> None:
     """A step whose work took no time has NULL shares, not a division by zero."""
-    with build_scenes(Scene().step(0, 5).launch(1, (GEMM, 10, 0))) as con:
+    with build_scenes(Scene().step(0, 5).launch(1, (GEMM, 10, 0)), wanted=["step_breakdown"]) as con:
         assert rows(con, "SELECT busy_ns, busy_share FROM step_breakdown") == [(0, None)]

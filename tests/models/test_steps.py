@@ -24,7 +24,7 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
     scene.step(200, 50).launch(201, (GEMM, 1400, 100)).launch(202, (HTOD, 1210, 10), stream=20)
     scene.step(2000, 50)
     scene.step(3000, 50, "execute_context_1(64)_generation_0(0)").launch(3001, (GEMM, 4000, 100))
-    with build_scenes(scene) as made:
+    with build_scenes(scene, wanted=["steps"]) as made:
         yield made
 
 
@@ -80,7 +80,7 @@ def _pair(*second: tuple[str, int, int]) -> list[Scene]:
 def test_steps_of_ranks_match() -> None:
     """match_id is the step number where ranks issue the same collectives, else the step that runs at the same time, or NULL."""
     for second, match_id in (((ALL_REDUCE, 5_000, 10), 0), ((GEMM, 102, 4), 0), ((GEMM, 5_000, 10), None)):
-        with build_scenes(*_pair(second)) as con:
+        with build_scenes(*_pair(second), wanted=["steps"]) as con:
             assert rows(con, "SELECT rank, match_id FROM steps ORDER BY rank") == [(0, 0), (1, match_id)]
 
 
@@ -88,7 +88,7 @@ def test_a_first_collective_that_waited_leaves_its_step_out_of_means() -> None:
     """capture_start_skew: the step stays, incomplete, with its reason."""
     scene = Scene().step(0, 50).launch(1, (ALL_REDUCE, 1000, 9_000_000), (ALL_REDUCE, 9_002_000, 7_000), (ALL_REDUCE, 9_010_000, 7_000))
     scene.step(200, 50).launch(201, (ALL_REDUCE, 9_020_000, 7_000))
-    with build_scenes(scene) as con:
+    with build_scenes(scene, wanted=["steps"]) as con:
         assert rows(con, "SELECT is_complete, incomplete_reason FROM steps ORDER BY step") == [(False, "capture_start_skew"), (True, None)]
 
 
@@ -96,11 +96,11 @@ def test_a_step_has_a_row_on_every_device_it_ran_on() -> None:
     """One process that drives two GPUs gets one row per step and device, each with its own times."""
     scene = Scene().step(0, 50).launch(1, (GEMM, 100, 10)).launch(2, (GEMM, 300, 10), device=1)
     scene.step(60, 50).launch(61, (GEMM, 200, 10)).launch(62, (GEMM, 500, 10), device=1)
-    with build_scenes(scene) as con:
+    with build_scenes(scene, wanted=["steps"]) as con:
         assert rows(con, "SELECT device, step, wall_ns FROM steps ORDER BY ALL") == [(0, 0, 100), (0, 1, None), (1, 0, 200), (1, 1, None)]
 
 
 def test_without_markers_there_are_no_steps() -> None:
     """Per-step numbers are not invented."""
-    with build_scenes(Scene().launch(1, (GEMM, 100, 10))) as con:
+    with build_scenes(Scene().launch(1, (GEMM, 100, 10)), wanted=["steps"]) as con:
         assert rows(con, "SELECT * FROM steps") == []

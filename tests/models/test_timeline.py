@@ -12,7 +12,7 @@ CLOSES = "exposed_ns + idle_ns + unknown_ns = end_ns - start_ns"
 def test_exposed_and_idle_fill_the_time_line() -> None:
     """From the first start to the last end every instant is exposed or idle."""
     scene = Scene().launch(1, (GEMM, 100, 50), (ALL_REDUCE, 120, 60), (GEMM, 300, 10))
-    with build_scenes(scene) as con:
+    with build_scenes(scene, wanted=["timeline"]) as con:
         found = rows(con, f"SELECT start_ns, end_ns, exposed_ns, busy_ns, idle_ns, unknown_ns, {CLOSES} FROM timeline")
     assert found == [(100, 310, 90, 120, 120, 0, True)]
 
@@ -21,25 +21,25 @@ def test_devices_and_traces_close_on_their_own() -> None:
     """Work of another device or rank neither fills nor opens a gap here."""
     first = Scene().launch(1, (GEMM, 0, 10), (GEMM, 20, 10)).launch(2, (GEMM, 10, 10), device=1)
     second = Scene("u", 1).launch(1, (GEMM, 0, 30))
-    with build_scenes(first, second) as con:
+    with build_scenes(first, second, wanted=["timeline"]) as con:
         found = rows(con, "SELECT trace_id, device, exposed_ns, idle_ns FROM timeline ORDER BY ALL")
     assert found == [("t", 0, 20, 10), ("t", 1, 10, 0), ("u", 0, 30, 0)]
 
 
 def test_activities_without_length_bound_the_time_line() -> None:
     """A zero-length activity before all work opens the line, and the wait behind it is idle."""
-    with build_scenes(Scene().launch(1, (GEMM, 0, 0), (GEMM, 50, 10), (GEMM, 55, 0), (GEMM, 70, 0))) as con:
+    with build_scenes(Scene().launch(1, (GEMM, 0, 0), (GEMM, 50, 10), (GEMM, 55, 0), (GEMM, 70, 0)), wanted=["timeline"]) as con:
         assert rows(con, f"SELECT exposed_ns, idle_ns, {CLOSES} FROM timeline") == [(10, 60, True)]
 
 
 def test_only_zero_length_work_closes_too() -> None:
     """A device on which nothing took time has a line of its own."""
-    with build_scenes(Scene().launch(1, (GEMM, 5, 0), (GEMM, 9, 0))) as con:
+    with build_scenes(Scene().launch(1, (GEMM, 5, 0), (GEMM, 9, 0)), wanted=["timeline"]) as con:
         assert rows(con, "SELECT start_ns, end_ns, exposed_ns, idle_ns FROM timeline") == [(5, 9, 0, 4)]
 
 
 def test_activities_in_steps_are_counted_beside_all() -> None:
     """The line says how many activities belong to a step."""
     scene = Scene().launch(1, (GEMM, 0, 5)).step(10, 5).launch(11, (GEMM, 20, 5), (GEMM, 30, 5))
-    with build_scenes(scene) as con:
+    with build_scenes(scene, wanted=["timeline"]) as con:
         assert rows(con, "SELECT activities, activities_in_steps FROM timeline") == [(3, 2)]

@@ -29,7 +29,6 @@ TABLES: dict[str, dict[str, Kind]] = {
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": {**_LANE, "graphId": "int"},
     "CUPTI_ACTIVITY_KIND_RUNTIME": {"start": "int", "end": "int", "globalTid": "int", "correlationId": "int", "nameId": "int"},
     "NVTX_EVENTS": {"start": "int", "end": "int", "eventType": "int", "text": "text", "textId": "int", "globalTid": "int", "domainId": "int"},
-    "StringIds": {"id": "int", "value": "text"},
     "TARGET_INFO_SESSION_START_TIME": {"utcEpochNs": "int"},
     "ANALYSIS_DETAILS": {"duration": "int"},
     "PROCESSES": {"globalPid": "int", "name": "text"},
@@ -39,8 +38,9 @@ TABLES: dict[str, dict[str, Kind]] = {
     "META_DATA_EXPORT": {"name": "text", "value": "text"},
     "EXPORT_META_DATA": {"name": "text", "value": "text"},
     "DIAGNOSTIC_EVENT": {"severity": "int"},
+    "StringIds": {"id": "int", "value": "text"},
 }  # fmt: skip
-"""Read where present."""
+"""Read where present, in this order: StringIds last, when it is known which of its strings are referred to."""
 
 STRINGS_OF = {
     "CUPTI_ACTIVITY_KIND_KERNEL": ("demangledName", "shortName"),

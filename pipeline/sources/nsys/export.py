@@ -20,8 +20,8 @@ from pipeline.sources.nsys.report import export_report
 
 BATCH_ROWS = 65_536
 _ADVICE = "Export the report again: nsys export --type=sqlite --force-overwrite=true REPORT.nsys-rep"
-BAD_DATA = (duckdb.IOException, duckdb.InvalidInputException, duckdb.DataError, duckdb.InternalException, duckdb.FatalException)
-"""What DuckDB raises when it reads damaged pages, or numbers that do not fit."""
+_OUR_FAULT = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, duckdb.OutOfMemoryException, duckdb.InterruptException)
+"""Errors of DuckDB that say nothing about the export; all others are damaged pages, or values that do not fit."""
 _TYPES = {"int": "BIGINT", "text": "VARCHAR"}
 
 _MACROS = """
@@ -55,7 +55,7 @@ class Export:
                 self._open_folder(source)
             else:
                 self._open_sqlite(source)
-        except (sqlite3.Error, AdbcError, pa.ArrowException, OSError, *BAD_DATA) as error:
+        except (sqlite3.Error, AdbcError, pa.ArrowException, OSError, duckdb.Error) as error:
             raise damaged(self._path.name, error) from error
         for table, wanted in TABLES.items():
             if table not in self.columns:
@@ -103,7 +103,9 @@ class Export:
             if found[table].suffix == ".parquet" and "text" not in wanted.values():
                 self._view(table, _scan(folder, table))
             else:
-                self._stage(table, _as_bytes(found[table], list(wanted)))
+                batches = _as_bytes(found[table], list(wanted))
+                if batches.schema.names:
+                    self._stage(table, batches)
             self._on_read(found[table].stat().st_size)
         for table in COUNTED:
             if table in found:
@@ -115,16 +117,18 @@ class Export:
         probe = sqlite3.connect(uri, uri=True)
         try:
             present = {r[0] for r in probe.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            found = {t: {r[1] for r in probe.execute(f'PRAGMA table_info("{t}")')} for t in TABLES if t in present}
+            found = {t: {r[1] for r in probe.execute(f'PRAGMA table_info("{t}")')} & TABLES[t].keys() for t in TABLES if t in present}
             self.counted = {t: probe.execute(f'SELECT count(*) FROM "{t}"').fetchone()[0] for t in COUNTED if t in present}
         finally:
             probe.close()
         with adbc_driver_sqlite.dbapi.connect(uri) as source:
             for table, columns in found.items():
+                if not columns:
+                    continue
                 select = ", ".join(_as_kind(c, kind) for c, kind in TABLES[table].items() if c in columns)
                 with source.cursor() as cursor:
                     cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": BATCH_ROWS})
-                    cursor.execute(f'SELECT {select or "1 AS nothing"} FROM "{table}"')
+                    cursor.execute(f'SELECT {select} FROM "{table}"')
                     self._stage(table, cursor.fetch_record_batch())
         self._on_read(file.stat().st_size)
 
@@ -132,9 +136,9 @@ class Export:
 def damaged(file: str, error: Exception) -> TraceError:
     """The refusal of an export that cannot be read. What an error quotes is cut off: it may be any text of the report.
 
-    A full disk is no fault of the export: that error is raised as it is.
+    A full disk or a mistake of ours is no fault of the export: that error is raised as it is.
     """
-    if "No space left" in str(error):
+    if isinstance(error, _OUR_FAULT) or "No space left" in str(error):
         raise error
     said = str(error).splitlines()[0] if str(error) else type(error).__name__
     for quote in "\"'":

@@ -12,7 +12,7 @@ from pipeline.sources.issues import IssueBook
 from pipeline.sources.job import ReadJob
 from pipeline.sources.nsys import tables
 from pipeline.sources.nsys.columns import GPU_TABLES, REQUIRED
-from pipeline.sources.nsys.export import BAD_DATA, Export, damaged
+from pipeline.sources.nsys.export import Export, damaged
 from pipeline.sources.nsys.report import report_beside
 
 NODE_ADVICE = "Record again with `nsys profile --cuda-graph-trace=node`."
@@ -34,7 +34,7 @@ def read_nsys(job: ReadJob) -> None:
             _refuse_hidden_graphs(con, job.file_name)
             _refuse_incomplete(export, job.file_name)
             tables.land(con, job, export, IssueBook())
-        except BAD_DATA as error:
+        except duckdb.Error as error:
             raise damaged(job.file_name, error) from error
 
 
