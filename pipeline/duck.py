@@ -53,8 +53,12 @@ def dicts(con: duckdb.DuckDBPyConnection, sql: str, params: list[Any] | None = N
 
 def files(folder: Path, pattern: str) -> str:
     """A SQL literal of the files in `folder` that match `pattern`; the folder's own name is no pattern, whatever is in it."""
-    plain = re.sub(r"([\[*?])", r"[\1]", str(folder))
-    return literal(f"{plain}/{pattern}")
+    return literal(f"{plain(folder)}/{pattern}")
+
+
+def plain(path: Path) -> str:
+    """A path in which DuckDB sees no pattern."""
+    return re.sub(r"([\[*?])", r"[\1]", str(path))
 
 
 def literal(value: object) -> str:

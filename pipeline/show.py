@@ -116,7 +116,8 @@ GROUP BY step.trace_id, step.device ORDER BY rank, step.trace_id, step.device
 """
 
 _SUBTOTALS = """
-WITH step AS (SELECT trace_id, device, step, coalesce(match_id::VARCHAR, trace_id || ' ' || step) AS match_id FROM steps WHERE {within} AND is_complete),
+WITH step AS (SELECT trace_id, device, step, coalesce(match_id::VARCHAR, trace_id || ' ' || step) AS match_id FROM steps
+    WHERE {within} AND is_complete),
 booked AS (
     SELECT step.*, what.name, sum(work.busy_ns) AS busy_ns, sum(work.exposed_ns) AS exposed_ns, sum(work.calls) AS calls
     FROM step JOIN step_breakdown AS work ON step.trace_id = work.trace_id AND step.device = work.device AND step.step = work.step

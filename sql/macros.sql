@@ -2,29 +2,35 @@
 
 -- A kernel name in Kineto's spelling, from Kineto's or from nsys's: casts and suffixes of template numbers left out
 -- (`(int)4`, `4ul`), `(bool)1` as true, `[lambda() (instance 1)]` as `{lambda()#1}`, `const T *` as `T const*`, no blanks
--- between closing brackets.
+-- between closing brackets, template arguments that are functions without return type and parameters.
 CREATE OR REPLACE MACRO one_spelling(name) AS
 regexp_replace(
     regexp_replace(
         regexp_replace(
             regexp_replace(
                 regexp_replace(
-                    replace(
-                        replace(
-                            replace(replace(replace(name, '(bool)0', 'false'), '(bool)1', 'true'), 'operator ()', 'operator()'),
-                            '> >', '>>'
+                    regexp_replace(
+                        regexp_replace(
+                            replace(
+                                replace(
+                                    replace(replace(replace(name, '(bool)0', 'false'), '(bool)1', 'true'), 'operator ()', 'operator()'),
+                                    '> >', '>>'
+                                ),
+                                '> >', '>>'
+                            ),
+                            '\((?:unsigned )?(?:char|short|int|long|long long)\)(-?\d)', '\1', 'g'
                         ),
-                        '> >', '>>'
+                        '\b(\d+)(?:ull|ul|ll|l|u)\b', '\1', 'g'
                     ),
-                    '\((?:unsigned )?(?:char|short|int|long|long long)\)(-?\d)', '\1', 'g'
+                    '([\w>]) ([*&])', '\1\2', 'g'
                 ),
-                '\b(\d+)(?:ull|ul|ll|l|u)\b', '\1', 'g'
+                '\bconst ([\w:]+)\*', '\1 const*', 'g'
             ),
-            '([\w>]) ([*&])', '\1\2', 'g'
+            '\[(lambda\([^()]*\)) \(instance (\d+)\)\]', '{\1#\2}', 'g'
         ),
-        '\bconst ([\w:]+)\*', '\1 const*', 'g'
+        '([<,] ?)void ([A-Za-z_]\w*::)', '\1\2', 'g'
     ),
-    '\[(lambda\([^()]*\)) \(instance (\d+)\)\]', '{\1#\2}', 'g'
+    '&\((?:[\w:]+ )?([\w:]+(?:<[^()]*>)?)\([^()]*\)\)', '&\1', 'g'
 );
 
 -- Kernel name without return type and parameter list, in one spelling: `void f<int>(int const*)` is `f<int>`, in Kineto's

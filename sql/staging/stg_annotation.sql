@@ -8,7 +8,7 @@ WITH recorded AS (
         SELECT trace_id, max(start_ns + dur_ns) AS end_ns FROM raw.gpu_activity GROUP BY trace_id
         UNION ALL
         SELECT trace_id, max(start_ns + coalesce(dur_ns, 0)) AS end_ns FROM raw.launch GROUP BY trace_id
-    )
+    ) AS seen
     GROUP BY trace_id
 )
 

@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from pipeline import duck
 from pipeline.sources import units
 from pipeline.sources.issues import IssueBook
 from pipeline.sources.kineto import events, exact
@@ -33,7 +34,7 @@ class Stage:
         """The glob of all part files, for read_parquet; there is one, even if there was no event."""
         if not any(self._folder.glob("part-*.parquet")):
             self._write(_SCHEMA.empty_table())
-        return str(self._folder / "part-*.parquet")
+        return duck.files(self._folder, "part-*.parquet")
 
     def _next_part(self) -> Path:
         self._parts += 1
@@ -45,21 +46,21 @@ class Stage:
         A stretch that parses proves its own end: JSON is deterministic, so from a known good start a wrong cut
         (inside a string, an object, or beyond the array's end) cannot parse as an array.
         """
-        files = []
+        written = []
         for number, stretch in enumerate(stretches):
             file = self._folder / f"stretch-{number}.json"
             with file.open("wb") as out:
                 out.write(b"[")
                 out.write(stretch)
                 out.write(b"]")
-            files.append(str(file))
+            written.append(file)
         limit = max(len(s) for s in stretches) + 64
         part = self._next_part()
         try:
-            return any(self._copy(files, part, limit, number_type) for number_type in (units.NARROW, units.WIDE))
+            return any(self._copy([duck.plain(file) for file in written], part, limit, number_type) for number_type in (units.NARROW, units.WIDE))
         finally:
-            for name in files:
-                Path(name).unlink()
+            for file in written:
+                file.unlink()
 
     def _copy(self, files: list[str], part: Path, limit: int, number_type: str) -> bool:
         args = ", ".join(f'"{key}" VARCHAR' for key in ARGS)

@@ -114,6 +114,7 @@ class Export:
     def _open_sqlite(self, file: Path) -> None:
         """Copy the wanted columns through ADBC in batches: DuckDB's own sqlite extension cannot be had offline."""
         uri = f"file:{_escaped(file)}?mode=ro&immutable=1"
+        _refuse_cut_off(file)
         probe = sqlite3.connect(uri, uri=True)
         try:
             present = {r[0] for r in probe.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -140,10 +141,22 @@ def damaged(file: str, error: Exception) -> TraceError:
     """
     if isinstance(error, _OUR_FAULT) or "No space left" in str(error):
         raise error
+    if isinstance(error, duckdb.DataError):
+        error = ValueError("a value that does not fit its column")
     said = str(error).splitlines()[0] if str(error) else type(error).__name__
     for quote in "\"'":
         said = said.split(quote, 1)[0]
     return TraceError(file, where="reading the export", found=said.strip(" :") or type(error).__name__, wanted="a whole nsys export", advice=_ADVICE)
+
+
+def _refuse_cut_off(file: Path) -> None:
+    """The header says how many pages the file has (if it was written by one writer): sqlite itself looks at what it reads only."""
+    with file.open("rb") as start:
+        head = start.read(100)
+    page, pages = int.from_bytes(head[16:18], "big"), int.from_bytes(head[28:32], "big")
+    size = file.stat().st_size
+    if head.startswith(b"SQLite format 3\0") and head[24:28] == head[92:96] and size < pages * (65_536 if page == 1 else page):
+        raise sqlite3.DatabaseError(f"{size} bytes of a database of {pages} pages: the file was cut off")
 
 
 def _as_kind(column: str, kind: Kind) -> str:

@@ -117,8 +117,8 @@ def test_a_truncated_file_of_a_folder_is_refused(tmp_path: Path, form: str, tabl
 def test_a_truncated_database_is_refused(tmp_path: Path) -> None:
     """A copy that broke off is damage."""
     path = write_sqlite(tmp_path / "report.sqlite", tables_of(two_ranks(50)))
-    path.write_bytes(path.read_bytes()[:-20_000])
-    assert _refusal(path, tmp_path).wanted == "a whole nsys export"
+    path.write_bytes(path.read_bytes()[:-300])
+    assert "the file was cut off" in _refusal(path, tmp_path).found
 
 
 @pytest.mark.parametrize("name", ["a [1]*?#%41 'x'"])
