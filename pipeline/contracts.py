@@ -12,17 +12,21 @@ import duckdb
 from pipeline.errors import ContractError
 from pipeline.resources import resource
 
-Layer = Literal["raw", "marts", "config"]
+Layer = Literal["raw", "marts", "config", "quality"]
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: DuckDB type, whether NULL is allowed, and what it holds."""
+    """One column: DuckDB type, what it holds, whether NULL is allowed, its range or set (`values_from`: categories or rollups)."""
 
     name: str
     type: str
     doc: str
     null: bool = False
+    min: float | None = None
+    max: float | None = None
+    values: tuple[str, ...] = ()
+    values_from: str | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ def _read(layer: Layer, text: str) -> Contract:
         layer=layer,
         doc=data["doc"],
         grain=tuple(data["grain"]),
-        columns=tuple(Column(c["name"], c["type"], c["doc"], c.get("null", False)) for c in data["columns"]),
+        columns=tuple(Column(**{**c, "values": tuple(c.get("values", ()))}) for c in data["columns"]),
     )
 
 

@@ -55,6 +55,11 @@ class Home:
         return self.root / "lake" / "config"
 
     @property
+    def quality_lake(self) -> Path:
+        """Results of checks: run_id=R/quality.parquet."""
+        return self.root / "lake" / "quality"
+
+    @property
     def staging(self) -> Path:
         """Work in progress, on the same filesystem as the lake so that a rename commits it."""
         return self.root / "lake" / ".staging"
@@ -79,7 +84,7 @@ class Home:
         if odd := next((part for part in self.root.resolve().parts if "=" in part or "?" in part), None):
             raise UsageError(f"{self.root}: DuckDB takes `=` or `?` in the folder {odd} for something else. Choose a home without them in its path.")
         try:
-            for folder in (self.inbox, self.archive, self.quarantine, self.raw, self.marts, self.config, self.staging, self.exports):
+            for folder in (self.inbox, self.archive, self.quarantine, self.raw, self.marts, self.config, self.quality_lake, self.staging, self.exports):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise self._unwritable(error) from error
@@ -98,6 +103,14 @@ class Home:
     def config_run(self, run_id: str) -> Path:
         """The folder of what was said of a run."""
         return self.config / f"run_id={run_id}"
+
+    def quality_lake_run(self, run_id: str) -> Path:
+        """The folder of a run's check results."""
+        return self.quality_lake / f"run_id={run_id}"
+
+    def quality_run(self, run_id: str) -> Path:
+        """The folder of a run's quality pages."""
+        return self.root / "quality" / run_id
 
     def run_ids(self) -> list[str]:
         """Runs with at least one committed trace, by name."""

@@ -28,10 +28,17 @@ _T = TypeVar("_T")
 
 _RUNS_VIEW = """
 CREATE VIEW runs AS
-SELECT run_id, source, traces, ranks, ranks_expected, decode_steps, prefill_steps, gpu_name, engine, build_id, rules_sha, models_sha,
-    'unchecked' AS verdict
-FROM run_facts
+WITH judged AS (
+    SELECT run_id, build_id,
+        CASE WHEN bool_or(NOT is_passed AND severity = 'fail') THEN 'fail'
+             WHEN bool_or(NOT is_passed AND severity = 'warn') THEN 'warn' ELSE 'pass' END AS verdict
+    FROM quality GROUP BY run_id, build_id
+)
+SELECT run_facts.run_id, source, traces, ranks, ranks_expected, decode_steps, prefill_steps, gpu_name, engine, run_facts.build_id,
+    rules_sha, models_sha, coalesce(judged.verdict, 'unchecked') AS verdict
+FROM run_facts LEFT JOIN judged ON run_facts.run_id = judged.run_id AND run_facts.build_id = judged.build_id
 """
+"""Only results of the same build count: a rebuilt run is unchecked until it is checked again."""
 
 
 def tidy(home: Home) -> None:
@@ -96,7 +103,7 @@ def write_database(home: Home) -> None:
     aside = home.root / f".stepledger.duckdb.{uuid.uuid4().hex}"
     with duck.database(aside, read_only=False) as con:
         con.execute("CREATE SCHEMA raw")
-        for layer in ("raw", "config", "marts"):
+        for layer in ("raw", "config", "quality", "marts"):
             for table, contract in contracts(layer).items():
                 name = f"raw.{table}" if layer == "raw" else table
                 con.execute(f"CREATE VIEW {name} AS SELECT * FROM {lake_scan(home, layer, table)}")
@@ -112,14 +119,14 @@ def lake_scan(home: Home, layer: str, table: str) -> str:
     if layer == "raw":
         files = duck.files(home.raw.resolve(), f"*/*/{table}.parquet")
         return f"read_parquet({files}, hive_types = {{'run_id': VARCHAR, 'file_id': VARCHAR}}, union_by_name = true)"
-    root = home.config if layer == "config" else home.marts
+    root = {"config": home.config, "quality": home.quality_lake}.get(layer, home.marts)
     files = duck.files(root.resolve(), f"*/{table}.parquet")
     return f"read_parquet({files}, hive_types = {{'run_id': VARCHAR}})"
 
 
 def _write_templates(home: Home) -> None:
     """A zero-row file of every table, so that no view is without a file; rewritten when a contract changes."""
-    for layer, root in (("raw", home.raw), ("config", home.config), ("marts", home.marts)):
+    for layer, root in (("raw", home.raw), ("config", home.config), ("quality", home.quality_lake), ("marts", home.marts)):
         partition = f"run_id={TEMPLATE}/file_id={TEMPLATE}" if layer == "raw" else f"run_id={TEMPLATE}"
         target = root / partition
         tables = contracts(layer)

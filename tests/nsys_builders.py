@@ -251,7 +251,7 @@ class _Strings:
         return self.ids.setdefault(text, len(self.ids) + 1)
 
 
-def tables_of(report: Report, version: Version = "2023.4", **facts: str) -> Tables:
+def tables_of(report: Report, version: Version = "2023.4", facts: Mapping[str, str] | None = None) -> Tables:
     """The export's tables; `facts` are values of META_DATA_EXPORT."""
     made, string = _schema(version), _Strings()
     string("an unused string")
@@ -284,7 +284,7 @@ def tables_of(report: Report, version: Version = "2023.4", **facts: str) -> Tabl
         made["PROCESSES"].rows.append({"globalPid": process.global_pid, "pid": process.pid, "name": process.name})
         if process.thread:
             made["ThreadNames"].rows.append({"nameId": string(process.thread), "globalTid": process.global_tid()})
-    _facts(made, report, version, facts)
+    _facts(made, report, version, facts or {})
     made["StringIds"].rows = [{"id": number, "value": text} for text, number in string.ids.items()]
     return {name: table for name, table in made.items() if table.rows or name.startswith("ENUM_")}
 

@@ -1,7 +1,7 @@
 -- The layer of each kernel of a step, from the order of kernels alone. A transformer block is attention, then an MLP or
 -- experts; the next block begins at the first norm behind the MLP's activation or expert GEMMs. The norm behind the last
--- block is the final norm, so kernels from there on belong to no layer. A step in which a block lacks its attention proves
--- nothing: no layers.
+-- block is the final norm, so kernels from there on belong to no layer, nor do those of draft models behind the sampling that
+-- follows it. A step in which a block lacks its attention proves nothing: no layers.
 -- grain: trace_id, activity_id (kernels of steps with layers only)
 WITH kernel AS (
     SELECT
@@ -12,7 +12,8 @@ WITH kernel AS (
         rule.start_ns,
         kernel_rule.category = 'norm' AS is_norm,
         kernel_rule.category = 'attention' AND kernel_rule.subcategory NOT IN ('combine', 'indexer') AS is_attention,
-        kernel_rule.category IN ('activation', 'moe_gemm') AS is_mlp
+        kernel_rule.category IN ('activation', 'moe_gemm') AS is_mlp,
+        kernel_rule.category = 'sampling' AS is_sampling
     FROM int_activity_rule AS rule
     INNER JOIN int_activity_step AS placed USING (trace_id, activity_id)
     INNER JOIN kernel_rule USING (rule_id)
@@ -49,10 +50,21 @@ numbered AS (
 ),
 
 block AS (
-    SELECT trace_id, device, step, block, bool_or(is_attention) AS has_attention
+    SELECT
+        trace_id,
+        device,
+        step,
+        block,
+        bool_or(is_attention) AS has_attention,
+        coalesce(min(start_ns) FILTER (WHERE is_sampling) < min(start_ns) FILTER (WHERE is_attention), FALSE) AS is_sampled_first
     FROM numbered
     WHERE block >= 0
     GROUP BY trace_id, device, step, block
+),
+
+of_model AS (
+    SELECT * FROM block
+    QUALIFY NOT bool_or(is_sampled_first) OVER (PARTITION BY trace_id, device, step ORDER BY block ROWS UNBOUNDED PRECEDING)
 ),
 
 proven AS (
@@ -61,7 +73,7 @@ proven AS (
         device,
         step,
         max(block) FILTER (WHERE has_attention) + 1 AS layers
-    FROM block
+    FROM of_model
     GROUP BY trace_id, device, step
     -- Every block up to the last with attention has one, and a layer repeats at least once.
     HAVING count(*) FILTER (WHERE has_attention) = max(block) FILTER (WHERE has_attention) + 1 AND layers >= 2

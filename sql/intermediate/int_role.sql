@@ -2,7 +2,8 @@
 -- experts: any expert GEMM. router: the GEMM right before the routing top-k on its stream, its split-K reduce too. o_proj: the
 -- last GEMM between attention and the norm behind it. mla_absorb: beside MLA, the GEMM right before attention behind the KV
 -- write, and the one right behind attention when another follows before the norm. shared: other GEMMs behind the norm of a
--- layer with experts. dense_mlp: GEMMs behind the norm of a layer without. lm_head: GEMMs behind the last layer, before sampling.
+-- layer with experts, if its router is known. dense_mlp: GEMMs behind the norm of a layer without experts. lm_head: GEMMs
+-- behind the last layer, before sampling.
 -- grain: trace_id, activity_id (activities with a role only)
 WITH kernel AS (
     SELECT
@@ -15,7 +16,8 @@ WITH kernel AS (
         rule.stream,
         rule.start_ns,
         kernel_rule.category,
-        kernel_rule.subcategory
+        kernel_rule.subcategory,
+        kernel_rule.category = 'routing' AND kernel_rule.subcategory = 'topk' AS is_topk
     FROM int_layer AS layer
     INNER JOIN int_activity_rule AS rule USING (trace_id, activity_id)
     INNER JOIN kernel_rule USING (rule_id)
@@ -57,9 +59,9 @@ neighbours AS (
         norm_behind.norm_ns,
         placed.subcategory = 'splitk' AS is_reduce,
         placed.subcategory <> 'splitk' AND (
-            coalesce(lead(placed.category) OVER on_stream = 'routing', FALSE)
-            OR coalesce(lead(placed.subcategory) OVER on_stream = 'splitk' AND lead(placed.category, 2) OVER on_stream = 'routing', FALSE)
-        ) AS is_before_routing
+            coalesce(lead(placed.is_topk) OVER on_stream, FALSE)
+            OR coalesce(lead(placed.subcategory) OVER on_stream = 'splitk' AND lead(placed.is_topk, 2) OVER on_stream, FALSE)
+        ) AS is_before_topk
     FROM placed
     LEFT JOIN norm_behind USING (trace_id, device, step, layer)
     WINDOW on_stream AS (
@@ -68,7 +70,11 @@ neighbours AS (
     )
 ),
 
-gemm AS (SELECT * FROM neighbours WHERE category = 'gemm'),
+gemm AS (
+    SELECT *, bool_or(is_before_topk AND start_ns > norm_ns) OVER (PARTITION BY trace_id, device, step, layer) AS has_router
+    FROM neighbours
+    WHERE category = 'gemm'
+),
 
 between_attention_and_norm AS (
     SELECT
@@ -91,8 +97,8 @@ of_gemm AS (
     SELECT
         gemm.*,
         CASE
-            WHEN gemm.start_ns > gemm.norm_ns AND gemm.is_before_routing THEN 'router'
-            WHEN gemm.start_ns > gemm.norm_ns AND gemm.has_experts THEN 'shared'
+            WHEN gemm.start_ns > gemm.norm_ns AND gemm.is_before_topk THEN 'router'
+            WHEN gemm.start_ns > gemm.norm_ns AND gemm.has_experts THEN CASE WHEN gemm.has_router THEN 'shared' END
             WHEN gemm.start_ns > gemm.norm_ns THEN 'dense_mlp'
             WHEN behind.place = behind.gemms THEN 'o_proj'
             WHEN gemm.is_mla AND behind.place = 1 THEN 'mla_absorb'

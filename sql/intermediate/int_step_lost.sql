@@ -1,7 +1,8 @@
 -- Steps in which the profiler lost records: held against peers (steps of one source with the same marker text, phase and
--- method), the kernels of the model itself are fewer, name by name never more, than in the multiset that more than half of at
--- least three peers share. Profilers drop records anywhere in a capture and say nothing. Input copies, sampling and other
--- small kernels differ between honest steps, so they are not compared.
+-- method; of those found by kernel order all, since a step cut short has no phase there), the kernels of the model itself are
+-- fewer, name by name never more, than in the multiset that more than half of at least three peers share. Profilers drop
+-- records anywhere in a capture and say nothing. Input copies, sampling and other small kernels differ between honest steps,
+-- so they are not compared.
 -- grain: trace_id, device, step
 WITH kernel AS (
     SELECT rule.trace_id, rule.device, placed.step, rule.name, count(*) AS calls
@@ -21,7 +22,9 @@ begun AS (
         begin_at.trace_id,
         begin_at.step,
         begin_at.device,
-        concat_ws(' ', trace.source, begin_at.method, begin_at.phase, begin_at.label) AS peers
+        concat_ws(
+            ' ', trace.source, begin_at.method, CASE WHEN begin_at.method <> 'pattern' THEN begin_at.phase END, begin_at.label
+        ) AS peers
     FROM int_step_begin AS begin_at
     INNER JOIN stg_trace AS trace USING (trace_id)
 ),

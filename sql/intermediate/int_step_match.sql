@@ -1,6 +1,7 @@
 -- The same forward pass on different ranks of one source. Ranks whose steps issue the same numbers of collectives in the same
 -- order go by that order; otherwise (data-parallel ranks run prefill, decode and dummy batches side by side) by time: the
--- step of the reference rank (most steps, then lowest) that runs at the middle of this one. NULL where no step answers.
+-- step of the reference rank (most steps, then lowest) that runs at the middle of this one. NULL where no step answers; of
+-- several steps of a rank that one step answers, the one that runs longest beside it has it, so that no rank has it twice.
 -- grain: trace_id, device, step
 WITH step AS (
     SELECT trace.source, time_line.*
@@ -67,6 +68,10 @@ by_time AS (
     ASOF JOIN reference_step
         ON counted.source = reference_step.source AND (counted.start_ns + counted.end_ns) // 2 >= reference_step.start_ns
     WHERE (counted.start_ns + counted.end_ns) // 2 < reference_step.until_ns
+    QUALIFY row_number() OVER (
+        PARTITION BY counted.trace_id, counted.device, reference_step.place
+        ORDER BY least(counted.end_ns, reference_step.until_ns) - greatest(counted.start_ns, reference_step.start_ns) DESC, counted.step ASC
+    ) = 1
 )
 
 SELECT

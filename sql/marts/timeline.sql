@@ -64,14 +64,16 @@ lost_edge AS (
 
 work AS (SELECT trace_id, device, start_ns, end_ns, covered_ns FROM int_island WHERE level = 3),
 
--- Idle time before an instant is the instant less the time covered before it.
+-- Idle time before an instant is the instant less the time covered before it (none, before all work).
 lost_idle AS (
     SELECT
         lost_edge.trace_id,
         lost_edge.device,
-        sum(lost_edge.sign * (lost_edge.at_ns - (work.covered_ns + least(lost_edge.at_ns, work.end_ns) - work.start_ns)))::BIGINT AS unknown_ns
+        sum(
+            lost_edge.sign * (lost_edge.at_ns - coalesce(work.covered_ns + least(lost_edge.at_ns, work.end_ns) - work.start_ns, 0))
+        )::BIGINT AS unknown_ns
     FROM lost_edge
-    ASOF JOIN work
+    ASOF LEFT JOIN work
         ON lost_edge.trace_id = work.trace_id AND lost_edge.device = work.device AND lost_edge.at_ns >= work.start_ns
     GROUP BY lost_edge.trace_id, lost_edge.device
 )

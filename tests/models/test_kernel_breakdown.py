@@ -37,7 +37,7 @@ def test_one_name_under_two_rules_has_two_rows() -> None:
         ("void f<int>(int const*, int*)", "f<int>"),
         ("void f<int>(const T1 *, int *)", "f<int>"),
         ("void n::f<(n::Kind)1, (int)8>(const T1 *)", "n::f<(n::Kind)1, 8>"),
-        ("void f<4, &(a g<a>(a const&)), true>(a*, a const*, int, float)", "f<4, &(a g<a>(a const&)), true>"),
+        ("void f<4, &(a g<a>(a const&)), true>(a*, a const*, int, float)", "f<4, &g<a>, true>"),
         ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"),
         ("void g<f()::{lambda(int)#1}>(int, f()::{lambda(int)#1})", "g<f()::{lambda(int)#1}>"),
         ("nvjet_sm90_tst_64x8", "nvjet_sm90_tst_64x8"),

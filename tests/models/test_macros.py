@@ -6,7 +6,11 @@ import pytest
 
 from tests.models.tables import evaluate
 
-LAMBDA = "at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}::operator()() const::{lambda(int)#1}"
+LAMBDA = "at::native::copy_cuda(at::TensorIteratorBase&)::{lambda()#3}::operator()() const::{lambda(int)#1}"
+
+NSYS_LAMBDA = (
+    "at::native::copy_cuda(at::TensorIteratorBase &)::[lambda() (instance 3)]::operator ()() const::[lambda(int) (instance 1)]"
+)
 
 
 @pytest.mark.parametrize(
@@ -17,9 +21,7 @@ LAMBDA = "at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda(
         ("void f<true, false>(x)", "void f<(bool)1, (bool)0>(x)"),
         ("void f<a<b<1> > >(x)", "void f<a<b<(int)1>>>(T1)"),
         ("void f<char const*, float*, x&>(y)", "void f<const char *, float *, x &>(y)"),
-        (f"void f<{LAMBDA}>(int)",
-         "void f<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase &)::[lambda() (instance 3)]::operator ()() const::"
-         "[lambda(int) (instance 1)]>(T1)"),
+        (f"void f<{LAMBDA}>(int)", f"void f<{NSYS_LAMBDA}>(T1)"),
         ("void g<at::h<at::i<2> >(x&, long)::{lambda(char*, char const*, long)#1}>(x&)",
          "void g<void at::h<void at::i<(int)2>>(x &, long)::[lambda(char *, const char *, long) (instance 1)]>(x &)"),
         ("void vllm::act<b, &(c10::B vllm::silu<c10::B>(c10::B const&)), &(n vllm::packed<n>(n const&)), true>(b*)",

@@ -11,8 +11,8 @@ from pipeline.sources.kineto.bytestream import blocks
 from pipeline.sources.kineto.feed import Feed, cut, find_array_end
 from pipeline.sources.kineto.stage import Stage
 
-STRETCH_BYTES = 4 << 20
-STRETCHES_AT_ONCE = 8
+STRETCH_BYTES = 8 << 20
+STRETCHES_AT_ONCE = 4
 _HEAD_LIMIT = 64 << 20
 _EVENT_LIMIT = 256 << 20
 

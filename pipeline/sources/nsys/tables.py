@@ -133,22 +133,33 @@ _IDENTITY = ("device", "stream", "start_ns", "dur_ns", "name", "correlation", "c
 
 
 def _land_activities(con: duckdb.DuckDBPyConnection, job: ReadJob) -> None:
+    """Sort once, then number the rows as they stand in the sorted file: half the work of a window function."""
     order = ", ".join(("trace_id", *_IDENTITY))
+    scan = _sorted(con, job, "sorted", f"SELECT * EXCLUDE (reason) FROM gpu WHERE reason IS NULL ORDER BY {order}")
     con.execute("CREATE VIEW duplicate AS FROM gpu LIMIT 0")
-    source = "SELECT * FROM gpu WHERE reason IS NULL"
-    if scalar(con, f"SELECT count(*) - count(DISTINCT hash({order})) FROM gpu WHERE reason IS NULL"):
-        numbered = f"(SELECT *, row_number() OVER (PARTITION BY {order}) AS copy FROM gpu WHERE reason IS NULL)"
-        con.execute(f"CREATE OR REPLACE VIEW duplicate AS SELECT * FROM {numbered} WHERE copy > 1")
-        source = f"SELECT * EXCLUDE (copy) FROM {numbered} WHERE copy = 1"
+    if scalar(con, f"SELECT count(*) - count(DISTINCT hash({order})) FROM {scan}"):
+        again = f"({order}) IS NOT DISTINCT FROM lag(({order})) OVER (ORDER BY file_row_number)"
+        con.execute(f"CREATE OR REPLACE VIEW duplicate AS SELECT * FROM (SELECT *, {again} AS again FROM {scan}) WHERE again")
+        once = f"SELECT * EXCLUDE (again) FROM (SELECT *, {again} AS again FROM {scan}) WHERE NOT again"
+        scan = _sorted(con, job, "once", f"SELECT * EXCLUDE (file_row_number) FROM ({once}) ORDER BY file_row_number")
+    first = dict(rows(con, f"SELECT trace_id, min(file_row_number) FROM {scan} GROUP BY trace_id"))
+    begin = " ".join(f"WHEN {literal(trace_id)} THEN {row}" for trace_id, row in first.items())
+    here = {"trace_id", "rank", "activity_id", "copy_kind", *_IDENTITY}
+    kineto_only = ", ".join(f"NULL AS {c.name}" for c in contracts("raw")["gpu_activity"].columns if c.name not in here)
+    con.execute("SET preserve_insertion_order = true")
     _write(
         con,
         job,
         "gpu_activity",
-        f"""SELECT * EXCLUDE (reason), NULL AS external_id, NULL AS collective_name, NULL AS dtype, NULL AS in_msg_nelems,
-            NULL AS out_msg_nelems, NULL AS group_size, NULL AS process_group, NULL AS process_group_ranks, NULL AS seq,
-            row_number() OVER (PARTITION BY trace_id ORDER BY {order}) - 1 AS activity_id
-            FROM ({source})""",
+        f"SELECT *, {kineto_only}, file_row_number - CASE trace_id {begin} END AS activity_id FROM {scan}",
     )
+    con.execute("SET preserve_insertion_order = false")
+
+
+def _sorted(con: duckdb.DuckDBPyConnection, job: ReadJob, name: str, query: str) -> str:
+    """Write rows in order to a scratch file; returns a scan of it with their place in it."""
+    con.execute(f"COPY ({query}) TO {literal(job.work / f'{name}.parquet')} (FORMAT parquet, COMPRESSION lz4_raw)")
+    return f"read_parquet({files(job.work, f'{name}.parquet')}, hive_partitioning = false, file_row_number = true)"
 
 
 def _define_cpu_side(con: duckdb.DuckDBPyConnection, processes: list[Process], clock: _Clock) -> None:
@@ -280,5 +291,4 @@ def _land_trace(con: duckdb.DuckDBPyConnection, job: ReadJob, export: Export, pr
 def _write(con: duckdb.DuckDBPyConnection, job: ReadJob, table: str, query: str) -> None:
     """One raw table to Parquet, cast to its contract."""
     select = contracts("raw")[table].select_list()
-    order = " ORDER BY trace_id, activity_id" if table == "gpu_activity" else ""
-    con.execute(f"COPY (SELECT {select} FROM ({query}){order}) TO {literal(job.out / f'{table}.parquet')} (FORMAT parquet, COMPRESSION zstd)")
+    con.execute(f"COPY (SELECT {select} FROM ({query})) TO {literal(job.out / f'{table}.parquet')} (FORMAT parquet, COMPRESSION zstd)")

@@ -131,7 +131,7 @@ def test_a_report_without_gpu_work_is_refused(tmp_path: Path) -> None:
 
 def test_the_table_of_graph_nodes_is_told_from_the_table_of_graphs(tmp_path: Path) -> None:
     """CUDA_GRAPH_EVENTS means nodes until 2023 and graphs later: either is counted, and neither changes an activity."""
-    old, new = (_raw(tmp_path / v, tables_of(two_ranks(), v)) for v in ("2023.4", "2024"))  # type: ignore[arg-type]
+    old, new = (_raw(tmp_path / v, tables_of(two_ranks(), v)) for v in ("2023.4", "2024"))
     assert raw_rows(old, "gpu_activity") == raw_rows(new, "gpu_activity")
     counts = [raw_rows(f, "issue", "event_class, count") for f in (old, new)]
     assert counts == [[("CUDA_GRAPH_EVENTS", 3)], [("CUDA_GRAPH_EVENTS", 1), ("CUDA_GRAPH_NODE_EVENTS", 3)]]
@@ -140,7 +140,7 @@ def test_the_table_of_graph_nodes_is_told_from_the_table_of_graphs(tmp_path: Pat
 @pytest.mark.parametrize("version", ["2022.4", "2023.4"])
 def test_facts_of_the_export_are_found_under_both_names(tmp_path: Path, version: Version) -> None:
     """EXPORT_META_DATA became META_DATA_EXPORT: a normalised export is known as such under either."""
-    folder = _raw(tmp_path, tables_of(two_ranks(), version, EXPORT_PARAM_TIME_NORMALIZE="true"))
+    folder = _raw(tmp_path, tables_of(two_ranks(), version, {"EXPORT_PARAM_TIME_NORMALIZE": "true"}))
     assert raw_rows(folder, "trace", "DISTINCT base_ns") == [(None,)]
 
 

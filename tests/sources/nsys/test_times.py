@@ -47,7 +47,7 @@ def test_every_way_to_export_times_gives_the_same_absolute_times(tmp_path: Path,
     """The session's start is added unless the export did so already, and a shift is taken out; base_ns says what was added."""
     report = _one_step()
     report.ranges.append(Range("never closed", 1_000_500, DURATION_NS - 1_000_500))
-    folder = _raw(tmp_path, _moved(tables_of(report, **facts), by_ns))
+    folder = _raw(tmp_path, _moved(tables_of(report, facts=facts), by_ns))
     assert raw_rows(folder, "gpu_activity", "min(start_ns)") == [(EPOCH_NS + 1_050_000,)]
     assert raw_rows(folder, "launch", "min(start_ns)") == [(EPOCH_NS + 1_001_000,)]
     assert raw_rows(folder, "annotation", "name, start_ns, dur_ns, is_open") == [
@@ -135,5 +135,5 @@ def test_a_report_without_any_usable_time_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", ["TABLES", "TIMES"])
 def test_a_filtered_export_is_said_to_be_one(tmp_path: Path, what: str) -> None:
     """--tables and --times cut launches and kernels apart: an issue says so, with the filter."""
-    folder = _raw(tmp_path, tables_of(_one_step(), **{f"EXPORT_PARAM_{what}_TO_EXPORT": "x/y"}))
+    folder = _raw(tmp_path, tables_of(_one_step(), facts={f"EXPORT_PARAM_{what}_TO_EXPORT": "x/y"}))
     assert ("filtered_export", "warn", f"--{what.lower()}=x/y") in raw_rows(folder, "issue", "code, severity, example")

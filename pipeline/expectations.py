@@ -1,0 +1,150 @@
+"""Great Expectations over one run: the contracts of schemas/marts as suites, the SQL checks as a frame, and pages of both.
+
+The only module that imports great_expectations, which takes seconds; nothing but `check` (and `run`) imports it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from pipeline.contracts import Column, Contract, contracts
+from pipeline.errors import StepledgerError
+from pipeline.quality import CheckError, Result
+from pipeline.rules import categories, rollups
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_PANDAS = {"BIGINT": "int64", "INTEGER": "int32", "DOUBLE": "float64", "BOOLEAN": "bool"}
+_STYLE = """
+body{font:15px/1.45 system-ui,sans-serif;color:#1d2733;margin:2rem auto;max-width:72rem;padding:0 1rem}
+table{border-collapse:collapse;width:100%;margin:.5rem 0}td,th{border:1px solid #d5dbe2;padding:.3rem .55rem;text-align:left;vertical-align:top}
+th{background:#f2f5f8}h1,h2,h3,h4,h5{line-height:1.2}.badge,.alert,.card{border:1px solid #d5dbe2;border-radius:6px;padding:.15rem .4rem}
+.alert,.card{padding:.6rem .8rem;margin:.6rem 0}nav,ol.breadcrumb{list-style:none;padding:0;margin:.4rem 0}li.breadcrumb-item{display:inline;margin-right:.6rem}
+.d-none,.collapse:not(.show){display:block}img,button,.modal,svg{display:none}a{color:#0b5cad}pre,code{white-space:pre-wrap}
+.text-success{color:#1a7f37}.text-danger{color:#b42318}.text-warning{color:#9a6700}ul.nav{list-style:none;padding:0}
+"""
+
+
+def judge(con: duckdb.DuckDBPyConnection, asked: list[Result], folder: Path) -> list[Result]:
+    """Run the contract suites on the marts' frames and judge the SQL checks' counts; write pages into `folder`.
+
+    Returns the SQL results with one result per contract. Raises CheckError if an expectation itself fails to run: that is no
+    statement about the data.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # great_expectations and its dependencies warn about themselves
+        import great_expectations as gx
+        import great_expectations.expectations as gxe
+        from great_expectations.data_context.types.base import ProgressBarsConfig
+
+        logging.getLogger("great_expectations").setLevel(logging.ERROR)
+        context = gx.get_context(mode="ephemeral")
+        context.variables.progress_bars = ProgressBarsConfig(globally=False)
+        staged = folder.with_name(f".{folder.name}.new")
+        shutil.rmtree(staged, ignore_errors=True)
+        staged.mkdir(parents=True)
+        context.add_data_docs_site(
+            "quality",
+            {
+                "class_name": "SiteBuilder",
+                "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
+                "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(staged)},
+            },
+        )
+        source = context.data_sources.add_pandas("stepledger")
+        results = list(asked)
+        for table, contract in contracts("marts").items():
+            frame = con.sql(f"SELECT * FROM {table}").df()
+            found = _validate(gx, context, source, table, frame, [e for c in contract.columns for e in _of_column(gxe, c)] + _of_table(gxe, contract))
+            results.append(_contract_result(table, found))
+        counts = con.sql(
+            "FROM (VALUES " + ", ".join(f"('{r.check}', {r.failing_rows if r.severity == 'fail' else 0})" for r in asked) + ") AS c (check_name, failing)"
+        ).df()
+        _validate(gx, context, source, "sql_checks", counts, [gxe.ExpectColumnValuesToBeBetween(column="failing", max_value=0)])
+        context.build_data_docs()
+    _make_self_contained(staged)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    staged.rename(folder)
+    return results
+
+
+def _validate(gx: Any, context: Any, source: Any, name: str, frame: pd.DataFrame, expectations: list[Any]) -> Any:
+    batch = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("all")
+    suite = context.suites.add(gx.ExpectationSuite(name=name, expectations=expectations))
+    definition = context.validation_definitions.add(gx.ValidationDefinition(name=name, data=batch, suite=suite))
+    docs = gx.checkpoint.UpdateDataDocsAction(name="docs", site_names=["quality"])
+    checkpoint = context.checkpoints.add(gx.Checkpoint(name=name, validation_definitions=[definition], actions=[docs]))
+    found = next(iter(checkpoint.run(batch_parameters={"dataframe": frame}).run_results.values()))
+    for result in found.results:
+        raised = result.exception_info or {}
+        if raised.get("raised_exception") or any(isinstance(v, dict) and v.get("raised_exception") for v in raised.values()):
+            raise CheckError(f"expectation {result.expectation_config.type} on {name} cannot be carried out: {raised}")
+    return found
+
+
+def _of_column(gxe: Any, column: Column) -> list[Any]:
+    made: list[Any] = []
+    if not column.null:
+        made.append(gxe.ExpectColumnValuesToNotBeNull(column=column.name))
+        if column.type in _PANDAS:
+            made.append(gxe.ExpectColumnValuesToBeOfType(column=column.name, type_=_PANDAS[column.type]))
+    if column.min is not None or column.max is not None:
+        made.append(gxe.ExpectColumnValuesToBeBetween(column=column.name, min_value=column.min, max_value=column.max))
+    values = {"categories": tuple(categories()), "rollups": rollups()}.get(column.values_from or "", column.values)
+    if values:
+        made.append(gxe.ExpectColumnValuesToBeInSet(column=column.name, value_set=list(values)))
+    return made
+
+
+def _of_table(gxe: Any, contract: Contract) -> list[Any]:
+    made = [gxe.ExpectTableColumnsToMatchOrderedList(column_list=[c.name for c in contract.columns])]
+    grain = list(contract.grain)
+    if len(grain) > 1:
+        made.append(gxe.ExpectCompoundColumnsToBeUnique(column_list=grain, ignore_row_if="never"))
+    elif grain:
+        made.append(gxe.ExpectColumnValuesToBeUnique(column=grain[0]))
+    return made
+
+
+def _contract_result(table: str, found: Any) -> Result:
+    broken = [r for r in found.results if not r.success]
+    sample = "; ".join(f"{r.expectation_config.type} {r.expectation_config.kwargs.get('column', '')}".strip() for r in broken[:5]) or None
+    return Result(
+        check=f"contract.{table}",
+        severity="fail",
+        failing_rows=sum(int(r.result.get("unexpected_count") or 1) for r in broken),
+        sample=sample,
+        means=f"The mart {table} breaks its contract (schemas/marts/{table}.toml): types, NULLs, ranges, sets or its grain.",
+        todo="Rebuild the run; report it if it stays.",
+    )
+
+
+def _make_self_contained(folder: Path) -> None:
+    """Take everything out of the pages that would be fetched from elsewhere, and give them a style of their own.
+
+    Raises StepledgerError if an address remains: pages must work without a network, and must not call home.
+    """
+    static = folder / "static"
+    shutil.rmtree(static, ignore_errors=True)
+    for page in folder.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        text = re.sub(r"<script\b.*?</script>", "", text, flags=re.DOTALL | re.IGNORECASE)
+        text = re.sub(r"<link\b[^>]*>", "", text, flags=re.IGNORECASE)
+        text = re.sub(r"<img\b[^>]*>", "", text, flags=re.IGNORECASE)
+        text = re.sub(r"<style\b.*?</style>", "", text, flags=re.DOTALL | re.IGNORECASE)
+        text = re.sub(r"<a\b[^>]*href=[\"']https?://[^\"']*[\"'][^>]*>(.*?)</a>", r"\1", text, flags=re.DOTALL | re.IGNORECASE)
+        text = re.sub(r"@import[^;]*;", "", text)
+        text = re.sub(r"https?://[^\s\"'<>)]*", "", text)
+        text = text.replace("</head>", f"<style>{_STYLE}</style></head>", 1)
+        if re.search(r"https?://|//[a-z0-9.-]+\.[a-z]{2,}/", text):
+            raise StepledgerError(f"{page.name}: an outside address remains in a quality page")
+        page.write_text(text, encoding="utf-8")

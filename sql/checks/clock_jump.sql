@@ -1,0 +1,6 @@
+-- severity: fail
+-- means: A device was idle for more than 10 minutes between two activities: a clock jumped, or time stamps are corrupt.
+-- do: Record again; cut the trace if two captures were merged on purpose.
+SELECT trace_id, device, start_ns, dur_ns
+FROM gaps
+WHERE dur_ns > 600000000000

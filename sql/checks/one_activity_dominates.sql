@@ -1,0 +1,12 @@
+-- severity: fail
+-- means: One activity is most of a device's busy time (90 % or more of at least 100 activities): the trace is corrupt or incomplete.
+-- do: Look at the activity; record again.
+WITH total AS (
+    SELECT trace_id, device, sum(dur_ns) AS dur_ns, count(*) AS activities, max(dur_ns) AS longest_ns
+    FROM activity
+    GROUP BY trace_id, device
+)
+
+SELECT trace_id, device, activities, longest_ns, dur_ns
+FROM total
+WHERE activities >= 100 AND longest_ns * 10 >= dur_ns * 9
