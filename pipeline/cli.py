@@ -43,7 +43,7 @@ def _main(
 
 @app.command()
 def run(context: typer.Context) -> None:
-    """Drain the inbox: ingest, build, export; print the tables."""
+    """Drain the inbox: ingest, build, check, export; print the tables."""
     from pipeline.ingest import drain
     from pipeline.progress import Progress
 
@@ -51,7 +51,7 @@ def run(context: typer.Context) -> None:
     if not outcome.built and not outcome.codes:
         typer.echo(f"nothing new: no finished trace in {context.obj.inbox}", err=True)
     _export_and_show(context.obj, outcome.built)
-    _leave(outcome.codes)
+    _leave([*outcome.codes, *(ExitCode.QUALITY for v in outcome.verdicts.values() if v == "fail")])
 
 
 @app.command()
@@ -185,9 +185,10 @@ def export(
     form: Annotated[Literal["csv", "parquet"], typer.Option("--format", help="How to write it.")] = "csv",
     output: Annotated[str | None, typer.Option("--output", help="A file, or - for stdout.")] = None,
     wide: Annotated[bool, typer.Option("--wide", help="One row a step, one column a rollup.")] = False,
+    allow_failed: Annotated[bool, typer.Option("--allow-failed", help="Export a run that failed its checks too.")] = False,
 ) -> None:
     """Write a mart as CSV or Parquet, with a manifest of what it was made from."""
-    from pipeline.export import export_run, export_to_stdout
+    from pipeline.export import export_run, export_to_stdout, refuse_failed
 
     home: Home = context.obj
     runs = [run] if run is not None else home.run_ids()
@@ -195,12 +196,62 @@ def export(
         raise UsageError("no runs yet: drop traces into the inbox and say `stepledger run`")
     if output is not None and len(runs) > 1:
         raise UsageError(f"--output takes one run; name it with --run: {', '.join(runs)}")
+    if not allow_failed:
+        for one in runs:
+            refuse_failed(home, one)
     for one in runs:
         if output == "-":
             export_to_stdout(home, one, mart, form, wide=wide)
         else:
             done = export_run(home, one, mart, form, Path(output) if output else None, wide=wide)
             typer.echo(str(done.path))
+
+
+@app.command()
+def check(context: typer.Context, run: RunOption = None, form: FormatOption = "table") -> None:
+    """Check the derived tables, with pages of the results; exit 5 when a run fails."""
+    from pipeline.output import write_rows
+    from pipeline.progress import Progress
+    from pipeline.quality import check_runs, docs_page
+    from pipeline.warehouse import find_run, opened
+
+    home: Home = context.obj
+    runs = home.run_ids()
+    if run is not None:
+        with opened(home) as con:
+            runs = [find_run(con, run)]
+    if not runs:
+        raise UsageError("no runs yet: drop traces into the inbox and say `stepledger run`")
+    progress = Progress()
+    found = check_runs(home, runs, progress.say)
+    columns = ["run_id", "severity", "check", "failing_rows", "means", "todo"]
+    wrong = [[r, x.severity, x.check, x.failing_rows, x.means, x.todo] for r, results in found.items() for x in results if not x.is_passed]
+    if form == "table":
+        from pipeline.quality import verdict
+
+        for run_id, results in found.items():
+            typer.echo(
+                f"{run_id}: {verdict(results)}, {sum(x.is_passed for x in results)} of {len(results)} checks passed; pages: {docs_page(home, run_id)}"
+            )
+        wrong = [row[:5] for row in wrong]
+        columns = columns[:5]
+    if wrong or form != "table":
+        write_rows(columns, wrong, form)
+    _leave([ExitCode.QUALITY for results in found.values() if any(not x.is_passed and x.severity == "fail" for x in results)])
+
+
+@app.command()
+def status(
+    context: typer.Context,
+    issues: Annotated[bool, typer.Option("--issues", help="Trouble that readers counted, by run and code.")] = False,
+    form: FormatOption = "table",
+) -> None:
+    """What waits in the inbox, what is quarantined and why, and the runs; or the issues of all files."""
+    from pipeline.output import write_rows
+    from pipeline.status import issue_rows, status_rows
+
+    columns, rows = issue_rows(context.obj) if issues else status_rows(context.obj)
+    write_rows(columns, rows, form)
 
 
 @app.command()
@@ -253,7 +304,7 @@ def demo(context: typer.Context) -> None:
 
 
 def _export_and_show(home: Home, built: list[str]) -> None:
-    from pipeline.export import DEFAULT_MART, export_run
+    from pipeline.export import DEFAULT_MART, export_run, run_verdict
     from pipeline.show import Screen, print_screen, screens
     from pipeline.warehouse import reading, stable
 
@@ -265,6 +316,9 @@ def _export_and_show(home: Home, built: list[str]) -> None:
 
         for screen in stable(home, read):
             print_screen(screen)
+        if run_verdict(home, run_id) == "fail":
+            typer.echo(f"\n{run_id} failed its checks and is not exported (stepledger export --run {run_id} --allow-failed)", err=True)
+            continue
         done = export_run(home, run_id, DEFAULT_MART, "csv", None, wide=False)
         typer.echo(f"\nper step, rank and category: {done.path}")
 

@@ -9,25 +9,24 @@ import logging
 import re
 import shutil
 import warnings
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 
+from pipeline.checks import CheckError, Result
 from pipeline.contracts import Column, Contract, contracts
 from pipeline.errors import StepledgerError
-from pipeline.quality import CheckError, Result
 from pipeline.rules import categories, rollups
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _PANDAS = {"BIGINT": "int64", "INTEGER": "int32", "DOUBLE": "float64", "BOOLEAN": "bool"}
 _STYLE = """
 body{font:15px/1.45 system-ui,sans-serif;color:#1d2733;margin:2rem auto;max-width:72rem;padding:0 1rem}
 table{border-collapse:collapse;width:100%;margin:.5rem 0}td,th{border:1px solid #d5dbe2;padding:.3rem .55rem;text-align:left;vertical-align:top}
 th{background:#f2f5f8}h1,h2,h3,h4,h5{line-height:1.2}.badge,.alert,.card{border:1px solid #d5dbe2;border-radius:6px;padding:.15rem .4rem}
-.alert,.card{padding:.6rem .8rem;margin:.6rem 0}nav,ol.breadcrumb{list-style:none;padding:0;margin:.4rem 0}li.breadcrumb-item{display:inline;margin-right:.6rem}
+.alert,.card{padding:.6rem .8rem;margin:.6rem 0}nav,ol.breadcrumb{list-style:none;padding:0;margin:.4rem 0}
+li.breadcrumb-item{display:inline;margin-right:.6rem}
 .d-none,.collapse:not(.show){display:block}img,button,.modal,svg{display:none}a{color:#0b5cad}pre,code{white-space:pre-wrap}
 .text-success{color:#1a7f37}.text-danger{color:#b42318}.text-warning{color:#9a6700}ul.nav{list-style:none;padding:0}
 """
@@ -42,9 +41,9 @@ def judge(con: duckdb.DuckDBPyConnection, asked: list[Result], folder: Path) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # great_expectations and its dependencies warn about themselves
         import great_expectations as gx
-        import great_expectations.expectations as gxe
         from great_expectations.data_context.types.base import ProgressBarsConfig
 
+        gxe: Any = import_module("great_expectations.expectations")
         logging.getLogger("great_expectations").setLevel(logging.ERROR)
         context = gx.get_context(mode="ephemeral")
         context.variables.progress_bars = ProgressBarsConfig(globally=False)
@@ -66,7 +65,9 @@ def judge(con: duckdb.DuckDBPyConnection, asked: list[Result], folder: Path) -> 
             found = _validate(gx, context, source, table, frame, [e for c in contract.columns for e in _of_column(gxe, c)] + _of_table(gxe, contract))
             results.append(_contract_result(table, found))
         counts = con.sql(
-            "FROM (VALUES " + ", ".join(f"('{r.check}', {r.failing_rows if r.severity == 'fail' else 0})" for r in asked) + ") AS c (check_name, failing)"
+            "FROM (VALUES "
+            + ", ".join(f"('{r.check}', {r.failing_rows if r.severity == 'fail' else 0})" for r in asked)
+            + ") AS c (check_name, failing)"
         ).df()
         _validate(gx, context, source, "sql_checks", counts, [gxe.ExpectColumnValuesToBeBetween(column="failing", max_value=0)])
         context.build_data_docs()
@@ -77,12 +78,11 @@ def judge(con: duckdb.DuckDBPyConnection, asked: list[Result], folder: Path) -> 
     return results
 
 
-def _validate(gx: Any, context: Any, source: Any, name: str, frame: pd.DataFrame, expectations: list[Any]) -> Any:
+def _validate(gx: Any, context: Any, source: Any, name: str, frame: Any, expectations: list[Any]) -> Any:
     batch = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("all")
     suite = context.suites.add(gx.ExpectationSuite(name=name, expectations=expectations))
     definition = context.validation_definitions.add(gx.ValidationDefinition(name=name, data=batch, suite=suite))
-    docs = gx.checkpoint.UpdateDataDocsAction(name="docs", site_names=["quality"])
-    checkpoint = context.checkpoints.add(gx.Checkpoint(name=name, validation_definitions=[definition], actions=[docs]))
+    checkpoint = context.checkpoints.add(gx.Checkpoint(name=name, validation_definitions=[definition]))
     found = next(iter(checkpoint.run(batch_parameters={"dataframe": frame}).run_results.values()))
     for result in found.results:
         raised = result.exception_info or {}

@@ -62,6 +62,21 @@ def export_run(home: Home, run: str, mart: str, form: Format, output: Path | Non
     return Exported(target, manifest, rows)
 
 
+def run_verdict(home: Home, run_id: str) -> str:
+    """The worst verdict of a run's sources on its present build."""
+    with opened(home) as con:
+        found = {row[0] for row in duck.rows(con, f"SELECT verdict FROM runs WHERE run_id = {literal(run_id)}")}
+    return next((v for v in ("fail", "warn", "unchecked", "pass") if v in found), "unchecked")
+
+
+def refuse_failed(home: Home, run: str) -> None:
+    """Raise UsageError for a run that failed its checks."""
+    with opened(home) as con:
+        run_id = find_run(con, run)
+    if run_verdict(home, run_id) == "fail":
+        raise UsageError(f"run {run_id} failed its checks (stepledger check --run {run_id}); --allow-failed exports it all the same")
+
+
 def export_to_stdout(home: Home, run: str, mart: str, form: Format, *, wide: bool) -> None:
     """Write one mart of one run to stdout, without a manifest."""
     with opened(home) as con:
@@ -134,7 +149,9 @@ def _manifest(con: duckdb.DuckDBPyConnection, table: _Table, form: Format, file:
         "stepledger_version": __version__,
         "duckdb_version": duckdb.__version__,
         "build": facts[0] if facts else None,
-        "verdict": duck.scalar(con, f"SELECT max(verdict) FROM runs {where}"),
+        "verdict": duck.scalar(
+            con, f"SELECT verdict FROM runs {where} ORDER BY list_position(['fail', 'warn', 'unchecked', 'pass'], verdict) LIMIT 1"
+        ),
         "files": dict(sorted(files.items())),
         "inputs": duck.dicts(con, f"SELECT file_name, file_bytes, sha256, trace_id, source, rank FROM raw.trace {where} ORDER BY trace_id"),
         "issues": duck.dicts(

@@ -84,7 +84,17 @@ class Home:
         if odd := next((part for part in self.root.resolve().parts if "=" in part or "?" in part), None):
             raise UsageError(f"{self.root}: DuckDB takes `=` or `?` in the folder {odd} for something else. Choose a home without them in its path.")
         try:
-            for folder in (self.inbox, self.archive, self.quarantine, self.raw, self.marts, self.config, self.quality_lake, self.staging, self.exports):
+            for folder in (
+                self.inbox,
+                self.archive,
+                self.quarantine,
+                self.raw,
+                self.marts,
+                self.config,
+                self.quality_lake,
+                self.staging,
+                self.exports,
+            ):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise self._unwritable(error) from error

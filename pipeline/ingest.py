@@ -14,6 +14,7 @@ from pipeline.home import Home
 from pipeline.inbox import Waiting
 from pipeline.land import land, size_of
 from pipeline.progress import Progress
+from pipeline.quality import check_run, verdict
 from pipeline.rules import load_rules
 from pipeline.warehouse import build_run, stale_runs, tidy, write_database
 
@@ -23,10 +24,11 @@ BUILD_MEMORY = "1GB"
 
 @dataclass
 class Outcome:
-    """What an ingest did: runs touched, runs built, and an exit code for everything that went wrong."""
+    """What an ingest did: runs touched, runs built and the verdicts on them, and an exit code for everything that went wrong."""
 
     runs: list[str] = field(default_factory=list)
     built: list[str] = field(default_factory=list)
+    verdicts: dict[str, str] = field(default_factory=dict)
     codes: list[ExitCode] = field(default_factory=list)
 
 
@@ -132,3 +134,13 @@ def _build(home: Home, runs: list[str], outcome: Outcome, progress: Progress) ->
             progress.say(f"run {run_id}: {error}")
         else:
             outcome.built.append(run_id)
+            try:
+                results = check_run(home, run_id, with_docs=False)
+            except StepledgerError as error:
+                outcome.codes.append(error.exit_code)
+                progress.say(f"run {run_id}: {error}")
+                continue
+            outcome.verdicts[run_id] = verdict(results)
+            for result in results:
+                if not result.is_passed and result.severity == "fail":
+                    progress.say(f"run {run_id}: check {result.check} failed: {result.means}")

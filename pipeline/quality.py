@@ -1,78 +1,26 @@
-"""Data quality: questions in sql/checks that return the rows that are wrong, and the contracts, judged for one build of a run."""
+"""Data quality of one build of a run: the questions of sql/checks and the contracts, judged and kept with the build's id."""
 
 from __future__ import annotations
 
-import re
 import shutil
 import uuid
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import duckdb
-import orjson
 
 from pipeline import duck
 from pipeline.atomic import commit_folder, exchange_folder
+from pipeline.checks import Result, ask, checks
 from pipeline.contracts import contracts
 from pipeline.duck import literal
-from pipeline.errors import StepledgerError, UsageError
+from pipeline.errors import UsageError
 from pipeline.home import Home
 from pipeline.models import prepare
-from pipeline.resources import resource
 from pipeline.rules import load_rules
 from pipeline.sources.issues import issue_codes
-
-SAMPLE_ROWS = 3
-_HEADER = re.compile(r"^-- (severity|means|do): (.+)$", re.MULTILINE)
-_SEVERITIES = {"fail", "warn", "info"}
-
-
-class CheckError(StepledgerError):
-    """A check could not be carried out: that is a fault of the check, never a statement about the data."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """One question about a run: its severity, what a hit means and what to do then."""
-
-    name: str
-    severity: str
-    means: str
-    todo: str
-    sql: str
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a check found."""
-
-    check: str
-    severity: str
-    failing_rows: int
-    sample: str | None
-    means: str
-    todo: str
-
-    @property
-    def is_passed(self) -> bool:
-        """Was nothing wrong found?"""
-        return self.failing_rows == 0
-
-
-@cache
-def checks() -> tuple[Check, ...]:
-    """All questions of sql/checks, by name. Raises CheckError for a file without a full header."""
-    found = []
-    for path in sorted((resource("sql") / "checks").glob("*.sql")):
-        text = path.read_text(encoding="utf-8")
-        header = dict(_HEADER.findall(text))
-        if header.keys() != {"severity", "means", "do"} or header["severity"] not in _SEVERITIES:
-            raise CheckError(f"sql/checks/{path.name}: the header must give severity (fail, warn or info), means and do")
-        found.append(Check(path.stem, header["severity"], header["means"], header["do"], text))
-    return tuple(found)
+from pipeline.warehouse import tidy, write_database
 
 
 def check_run(home: Home, run_id: str, *, with_docs: bool = True) -> list[Result]:
@@ -97,6 +45,15 @@ def check_run(home: Home, run_id: str, *, with_docs: bool = True) -> list[Result
     return results
 
 
+def check_runs(home: Home, run_ids: list[str], say: Callable[[str], None]) -> dict[str, list[Result]]:
+    """Check runs with pages, holding the home for writing; the database then shows their verdicts."""
+    with home.writing(say):
+        tidy(home)
+        found = {run_id: check_run(home, run_id) for run_id in run_ids}
+        write_database(home)
+        return found
+
+
 def open_run(con: duckdb.DuckDBPyConnection, home: Home, run_id: str) -> None:
     """Give the connection what checks ask about: raw tables and marts of one run, facts said of it, issue codes."""
     prepare(con, home.raw_run(run_id), run_id, load_rules(home.user_rules), "", "", home.config_run(run_id) / "run_config.parquet")
@@ -104,22 +61,6 @@ def open_run(con: duckdb.DuckDBPyConnection, home: Home, run_id: str) -> None:
         con.execute(f"CREATE VIEW {table} AS FROM read_parquet({duck.files(home.mart_run(run_id), f'{table}.parquet')}, hive_partitioning = false)")
     codes = ", ".join(f"({literal(code)}, {literal(bool(entry.get('skip')))})" for code, entry in issue_codes().items())
     con.execute(f"CREATE TABLE issue_code AS FROM (VALUES {codes}) AS issue_code (code, is_skip)")
-
-
-def ask(con: duckdb.DuckDBPyConnection, check: Check) -> Result:
-    """Carry out one check."""
-    try:
-        rows = duck.dicts(con, f"SELECT *, count(*) OVER () AS found FROM ({check.sql}) LIMIT {SAMPLE_ROWS}")
-    except duckdb.Error as error:
-        raise CheckError(f"sql/checks/{check.name}.sql cannot be carried out: {error}") from error
-    failing = rows[0]["found"] if rows else 0
-    return Result(check.name, check.severity, failing, _sample(rows), check.means, check.todo)
-
-
-def _sample(rows: list[dict[str, Any]]) -> str | None:
-    if not rows:
-        return None
-    return orjson.dumps([{k: v for k, v in row.items() if k != "found"} for row in rows], default=str).decode()
 
 
 def _write(con: duckdb.DuckDBPyConnection, home: Home, run_id: str, build_id: str, results: list[Result]) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
+from pipeline import duck
 from pipeline.duck import rows, scalar
 from pipeline.home import Home
+from pipeline.models import models, prepare
+from pipeline.rules import RuleSet, load_rules
 from pipeline.warehouse import opened
 from tests.builders import (
     ALL_REDUCE,
@@ -23,24 +28,39 @@ from tests.builders import (
     kernel,
     launch,
     memcpy,
+    read_raw,
     write_trace,
 )
 from tests.known_answer import ACTIVATION, ALIGN, ARGMAX, COMBINE, MLA, NORM, TOPK
-from tests.models.tables import Scene, build_scenes
+from tests.models.tables import Scene, _needed, build_scenes
 
+EMBED = "triton_poi_fused_embedding_0"
 WANTED = ("timeline", "step_breakdown", "run_breakdown", "run_facts", "step_methods", "gaps")
 LAYER = (NORM, GEMM, MLA, COMBINE, GEMM, ALL_REDUCE, NORM, GEMM, TOPK, ALIGN, MARLIN_MOE, ACTIVATION, MARLIN_MOE, ALL_REDUCE)
-FORWARD = [(name, 2_000) for name in (ALL_REDUCE, *LAYER, *LAYER, NORM, GEMM)]
+FORWARD = [(name, 2_000) for name in (EMBED, ALL_REDUCE, *LAYER, *LAYER, NORM, GEMM)]
 TRAINING = [(name, 2_000) for name in (NORM, GEMM, GEMM, ALL_REDUCE, GEMM)]
 
 
-def told(home: Home, tmp_path: Path, *ranks: Iterable[Any], run: str = "run") -> Home:
-    """A home into which these events, a list per rank, were ingested as one run."""
-    events = [list(rank) for rank in ranks]
-    paths = [write_trace(tmp_path / f"{run}-rank-{rank}.json", made, header(rank, len(events))) for rank, made in enumerate(events)]
-    outcome = ingest_into(home, *paths, run=run)
-    assert (outcome.codes, outcome.built) == ([], [run])
-    return home
+@cache
+def _rules() -> RuleSet:
+    """Our rules for the names used here: a build with all of them takes several times as long."""
+    used = {"inductor_embedding", "inductor_norm", "nccl_all_reduce", "nvjet", "fa3_mla", "fa3_combine", "grouped_topk", "moe_align", "marlin_moe",
+            "act_and_mul", "argmax", "memcpy_dtoh"}  # fmt: skip
+    return RuleSet(tuple(rule for rule in load_rules().rules if rule.id in used), "few")
+
+
+def told(folder: Path, *ranks: Iterable[Any], wanted: Iterable[str] = ("steps", "run_facts")) -> duckdb.DuckDBPyConnection:
+    """Trace files of these events, a list per rank, read and built: a connection with the models wanted and what they read."""
+    run = folder
+    for rank, events in enumerate(ranks):
+        run = read_raw(write_trace(folder / f"r{rank}.json", events, header(rank, len(ranks))), folder)
+    con = duck.working(folder / "spill", threads=1, memory_limit="500MB")
+    prepare(con, run, "run", _rules(), "build", "inputs")
+    names = _needed(wanted)
+    for model in models():
+        if model.name in names:
+            con.execute(f"CREATE TABLE {model.name} AS {model.sql}")
+    return con
 
 
 def asked(home: Home, sql: str) -> list[tuple[Any, ...]]:
@@ -80,62 +100,62 @@ DIALECTS = [
 
 
 @pytest.mark.parametrize(("engine", "labels", "phases"), DIALECTS)
-def test_each_dialect_gives_its_steps(home: Home, tmp_path: Path, engine: str, labels: list[str], phases: list[str]) -> None:
+def test_each_dialect_gives_its_steps(tmp_path: Path, engine: str, labels: list[str], phases: list[str]) -> None:
     """A trace of each engine: its name, the phase of each step, and every activity in the step that launched it."""
-    told(home, tmp_path, forward(labels))
-    assert asked(home, "SELECT engine FROM run_facts") == [(engine,)]
-    assert asked(home, "SELECT phase, method, label, activities FROM steps ORDER BY step") == [
+    con = told(tmp_path, forward(labels))
+    assert rows(con, "SELECT engine FROM run_facts") == [(engine,)]
+    assert rows(con, "SELECT phase, method, label, activities FROM steps ORDER BY step") == [
         (phase, "annotation", label, len(FORWARD)) for phase, label in zip(phases, labels, strict=True)
     ]
 
 
-def test_steps_without_annotations_come_from_graph_replays(home: Home, tmp_path: Path) -> None:
+def test_steps_without_annotations_come_from_graph_replays(tmp_path: Path) -> None:
     """An engine that marks nothing and replays a graph a token: decode steps, by replays, at 0.8."""
     replays = bare(forward([DECODE] * 3))
     sampling = [e for n in range(3) for e in (launch(1_070_000 + n, 900 + n), kernel(ARGMAX, 1_900_000 + 10_000 * n, 900, 900 + n))]
-    told(home, tmp_path, replays + sampling)
-    assert asked(home, "SELECT DISTINCT method, phase, confidence FROM steps") == [("graph", "decode", 0.8)]
-    assert asked(home, "SELECT count(*) FROM steps") == [(3,)]
+    con = told(tmp_path, replays + sampling)
+    assert rows(con, "SELECT DISTINCT method, phase, confidence FROM steps") == [("graph", "decode", 0.8)]
+    assert rows(con, "SELECT count(*) FROM steps") == [(3,)]
 
 
-def test_steps_without_launches_come_from_the_order_of_kernels(home: Home, tmp_path: Path) -> None:
+def test_steps_without_launches_come_from_the_order_of_kernels(tmp_path: Path) -> None:
     """Only GPU records, as trimmed files have them: the repeating sequence gives the steps, at 0.5."""
     made = StepBuilder()
     for _ in range(4):
         made.step([*FORWARD, (ARGMAX, 2_000)], graph=True)
-    told(home, tmp_path, bare(made.events, launches=False))
-    assert asked(home, "SELECT method, phase, confidence, count(*) FROM steps GROUP BY ALL") == [("pattern", "decode", 0.5, 4)]
+    con = told(tmp_path, bare(made.events, launches=False))
+    assert rows(con, "SELECT method, phase, confidence, count(*) FROM steps GROUP BY ALL") == [("pattern", "decode", 0.5, 4)]
 
 
-def test_eager_kernels_without_any_mark_give_steps_by_their_order(home: Home, tmp_path: Path) -> None:
+def test_eager_kernels_without_any_mark_give_steps_by_their_order(tmp_path: Path) -> None:
     """A plain PyTorch loop: launches, but neither annotations nor graphs."""
     made = StepBuilder()
     for _ in range(4):
         made.step([*FORWARD, (ARGMAX, 2_000)])
-    told(home, tmp_path, bare(made.events))
-    assert asked(home, "SELECT method, count(*) FROM steps GROUP BY ALL") == [("pattern", 4)]
+    con = told(tmp_path, bare(made.events))
+    assert rows(con, "SELECT method, count(*) FROM steps GROUP BY ALL") == [("pattern", 4)]
 
 
-def test_training_without_marks_has_no_steps(home: Home, tmp_path: Path) -> None:
+def test_training_without_marks_has_no_steps(tmp_path: Path) -> None:
     """What neither embeds nor samples is no generation: no steps, and no per-step numbers, while all time is booked."""
     made = StepBuilder()
     for _ in range(6):
         made.step(TRAINING)
-    told(home, tmp_path, bare(made.events))
-    assert asked(home, "SELECT * FROM steps") == asked(home, "SELECT * FROM run_breakdown") == []
-    assert asked(home, "SELECT activities, busy_ns, activities_in_steps FROM timeline") == [(30, 60_000, 0)]
+    con = told(tmp_path, bare(made.events), wanted=("run_breakdown", "steps", "timeline"))
+    assert rows(con, "SELECT * FROM steps") == rows(con, "SELECT * FROM run_breakdown") == []
+    assert rows(con, "SELECT activities, busy_ns, activities_in_steps FROM timeline") == [(30, 60_000, 0)]
 
 
-def test_a_pass_without_annotation_is_no_part_of_the_step_before(home: Home, tmp_path: Path) -> None:
+def test_a_pass_without_annotation_is_no_part_of_the_step_before(tmp_path: Path) -> None:
     """An idle data-parallel rank's dummy batch (vLLM's execute_dummy_batch) behind an annotated step is kept out of it."""
     made = StepBuilder()
     for number in range(5):
         made.step(FORWARD, graph=True)
         if number == 2:
             made.step(FORWARD, "execute_dummy_batch", graph=True)
-    told(home, tmp_path, made.events)
-    assert asked(home, "SELECT DISTINCT activities FROM steps WHERE phase = 'decode'") == [(len(FORWARD),)]
-    assert asked(home, "SELECT method, steps, compared_with, is_agreed FROM step_methods WHERE method = 'graph'") == [("graph", 6, 5, False)]
+    con = told(tmp_path, made.events, wanted=("step_methods", "steps"))
+    assert rows(con, "SELECT DISTINCT activities FROM steps WHERE phase = 'decode'") == [(len(FORWARD),)]
+    assert rows(con, "SELECT method, steps, compared_with, is_agreed FROM step_methods WHERE method = 'graph'") == [("graph", 6, 5, False)]
 
 
 def test_all_work_in_two_of_many_steps_is_visible() -> None:
@@ -164,10 +184,10 @@ def test_one_activity_that_is_most_of_a_step_is_booked_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("label", ["step[SOME_NEW_MODE bs=3 x=1]", "step[DECODE]", "step[] bs=", "step[DECODE bs=]", "## step 7 ##"])
-def test_markers_nobody_knows_crash_nothing(home: Home, tmp_path: Path, label: str) -> None:
+def test_markers_nobody_knows_crash_nothing(tmp_path: Path, label: str) -> None:
     """AMD-AGI/TraceLens PR#725: an unknown marker is a step without phase, or none and the graph replays are used; never a crash."""
-    told(home, tmp_path, forward([label] * 3))
-    found = asked(home, "SELECT method, phase, min(confidence), count(*) FROM steps GROUP BY ALL")
+    con = told(tmp_path, forward([label] * 3))
+    found = rows(con, "SELECT method, phase, min(confidence), count(*) FROM steps GROUP BY ALL")
     assert found in ([("annotation", "unknown", 1.0, 3)], [("graph", "unknown", 0.5, 3)])
 
 
@@ -238,7 +258,7 @@ def test_kernels_delivered_as_one_burst_are_booked_by_their_launch() -> None:
 
 def test_an_empty_capture_beside_a_good_one_is_not_compared(home: Home, tmp_path: Path) -> None:
     """nsys-ai: a capture without GPU work becomes no run, so nothing can look faster than the run beside it."""
-    told(home, tmp_path, forward([DECODE] * 3), run="good")
+    ingest_into(home, write_trace(tmp_path / "good.json", forward([DECODE] * 3)), run="good")
     empty = write_trace(tmp_path / "empty.json", [annotation(DECODE, 1_000, 500), launch(1_100, 1)])
     assert ingest_into(home, empty, run="empty").built == []
     assert asked(home, "SELECT run_id FROM runs") == [("good",)]
@@ -252,7 +272,7 @@ def test_missing_ranks_are_said(home: Home, tmp_path: Path) -> None:
     assert asked(home, "SELECT DISTINCT ranks, steps FROM run_breakdown") == [(2, 3)]
 
 
-def test_waiting_in_a_collective_is_seen_by_rank(home: Home, tmp_path: Path) -> None:
+def test_waiting_in_a_collective_is_seen_by_rank(tmp_path: Path) -> None:
     """NVIDIA/nccl#470: a rank that waits for another has the longer all-reduce; the table shows lowest, highest and which."""
     ranks = []
     for waits in (5_000, 50_000):
@@ -260,49 +280,48 @@ def test_waiting_in_a_collective_is_seen_by_rank(home: Home, tmp_path: Path) -> 
         for _ in range(3):
             made.step([(GEMM, 60_000 - waits), (ALL_REDUCE, waits)])
         ranks.append(made.events)
-    told(home, tmp_path, *ranks)
-    found = asked(home, "SELECT ms_rank_min, ms_rank_max, worst_rank FROM run_breakdown WHERE rollup = 'AllReduce'")
+    con = told(tmp_path, *ranks, wanted=("run_breakdown",))
+    found = rows(con, "SELECT ms_rank_min, ms_rank_max, worst_rank FROM run_breakdown WHERE rollup = 'AllReduce'")
     assert found == [(0.005, 0.05, 1)]
 
 
-def test_ranks_that_do_other_work_at_once_match_by_time(home: Home, tmp_path: Path) -> None:
+def test_ranks_that_do_other_work_at_once_match_by_time(tmp_path: Path) -> None:
     """Data-parallel ranks side by side: prefill on one, decode on the other, the same forward pass."""
     decode, prefill = StepBuilder(), StepBuilder()
     for _ in range(3):
         decode.step([(GEMM, 100_000), (ALL_REDUCE, 10_000)], DECODE)
         prefill.step([(GEMM, 50_000), (ALL_REDUCE, 9_000), (ALL_REDUCE, 50_000)], "execute_context_1(64)_generation_0(0)")
-    told(home, tmp_path, decode.events, prefill.events)
-    assert asked(home, "SELECT rank, phase, list(match_id ORDER BY step) FROM steps GROUP BY ALL ORDER BY rank") == [
+    con = told(tmp_path, decode.events, prefill.events)
+    assert rows(con, "SELECT rank, phase, list(match_id ORDER BY step) FROM steps GROUP BY ALL ORDER BY rank") == [
         (0, "decode", [0, 1, 2]),
         (1, "prefill", [0, 1, 2]),
     ]
 
 
-def test_launches_from_another_thread_go_by_time(home: Home, tmp_path: Path) -> None:
+def test_launches_from_another_thread_go_by_time(tmp_path: Path) -> None:
     """A copy launched by a thread without annotations belongs to the step begun last, and says how it was placed."""
     events = [annotation(DECODE, 1_000, 500), launch(1_100, 1), kernel(GEMM, 10_000, 100, 1)]
     events += [launch(1_200, 2, "cudaMemcpyAsync", tid=77), memcpy("Memcpy DtoH (Device -> Pinned)", 11_000, 20, 2)]
-    told(home, tmp_path, events)
-    assert asked(home, "SELECT category, step, placed_by FROM activity ORDER BY category") == [
+    con = told(tmp_path, events, wanted=("activity",))
+    assert rows(con, "SELECT category, step, placed_by FROM activity ORDER BY category") == [
         ("gemm", 0, "launch_same_thread"),
         ("memcpy", 0, "launch_time"),
     ]
 
 
-def test_layers_and_their_roles_come_out_of_a_whole_trace(home: Home, tmp_path: Path) -> None:
+def test_layers_and_their_roles_come_out_of_a_whole_trace(tmp_path: Path) -> None:
     """Two layers of attention and experts: each kernel's layer, and what its place proves of the GEMMs."""
-    told(home, tmp_path, forward([DECODE] * 3))
-    assert asked(home, "SELECT DISTINCT layer FROM layer_breakdown ORDER BY ALL") == [(0,), (1,)]
-    assert asked(home, "SELECT role, count(*) FROM activity WHERE step = 0 AND role IS NOT NULL GROUP BY ALL ORDER BY ALL") == [
+    con = told(tmp_path, forward([DECODE] * 3), wanted=("activity", "layer_breakdown"))
+    assert rows(con, "SELECT DISTINCT layer FROM layer_breakdown ORDER BY ALL") == [(0,), (1,)]
+    assert rows(con, "SELECT role, count(*) FROM activity WHERE step = 0 AND role IS NOT NULL GROUP BY ALL ORDER BY ALL") == [
         ("experts", 4),
         ("o_proj", 2),
         ("router", 2),
     ]
 
 
-def test_idle_is_explained(home: Home, tmp_path: Path) -> None:
+def test_idle_is_explained(tmp_path: Path) -> None:
     """Every gap has a place; their sum is the idle time of the line that closes the books."""
-    told(home, tmp_path, forward([DECODE] * 3))
-    with opened(home) as con:
-        assert {place for (place,) in rows(con, "SELECT DISTINCT place FROM gaps")} == {"inside_replay", "between_steps"}
-        assert scalar(con, "SELECT sum(dur_ns) FROM gap_summary") == scalar(con, "SELECT sum(idle_ns + unknown_ns) FROM timeline")
+    con = told(tmp_path, forward([DECODE] * 3), wanted=("gap_summary", "gaps", "timeline"))
+    assert {place for (place,) in rows(con, "SELECT DISTINCT place FROM gaps")} == {"inside_replay", "between_steps"}
+    assert scalar(con, "SELECT sum(dur_ns) FROM gap_summary") == scalar(con, "SELECT sum(idle_ns + unknown_ns) FROM timeline")

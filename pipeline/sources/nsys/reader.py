@@ -15,6 +15,8 @@ from pipeline.sources.nsys.columns import GPU_TABLES, REQUIRED
 from pipeline.sources.nsys.export import Export, damaged
 from pipeline.sources.nsys.report import report_beside
 
+_MEMORY_LIMIT = "128MB"
+"""DuckDB sorts beyond this on disk, at no cost worth naming; with what the libraries hold themselves a read stays under 350 MB."""
 NODE_ADVICE = "Record again with `nsys profile --cuda-graph-trace=node`."
 
 
@@ -25,7 +27,7 @@ def read_nsys(job: ReadJob) -> None:
     graphs were recorded as a whole so that their time is nowhere in the file.
     """
     _refuse_unfinished(job.path)
-    with duck.working(job.work / "spill", threads=job.threads, memory_limit=job.memory_limit) as con:
+    with duck.working(job.work / "spill", threads=job.threads, memory_limit=_MEMORY_LIMIT) as con:
         export = Export(con, job.path, job.work, job.on_read)
         export.open()
         try:

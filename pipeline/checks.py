@@ -1,0 +1,80 @@
+"""The questions of sql/checks: each returns the rows that are wrong; its header says how bad that is and what to do."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import duckdb
+import orjson
+
+from pipeline import duck
+from pipeline.errors import StepledgerError
+from pipeline.resources import resource
+
+SAMPLE_ROWS = 3
+_HEADER = re.compile(r"^-- (severity|means|do): (.+)$", re.MULTILINE)
+_SEVERITIES = {"fail", "warn", "info"}
+
+
+class CheckError(StepledgerError):
+    """A check could not be carried out: that is a fault of the check, never a statement about the data."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question about a run: its severity, what a hit means and what to do then."""
+
+    name: str
+    severity: str
+    means: str
+    todo: str
+    sql: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a check found."""
+
+    check: str
+    severity: str
+    failing_rows: int
+    sample: str | None
+    means: str
+    todo: str
+
+    @property
+    def is_passed(self) -> bool:
+        """Was nothing wrong found?"""
+        return self.failing_rows == 0
+
+
+@cache
+def checks() -> tuple[Check, ...]:
+    """All questions of sql/checks, by name. Raises CheckError for a file without a full header."""
+    found = []
+    for path in sorted((resource("sql") / "checks").glob("*.sql")):
+        text = path.read_text(encoding="utf-8")
+        header = dict(_HEADER.findall(text))
+        if header.keys() != {"severity", "means", "do"} or header["severity"] not in _SEVERITIES:
+            raise CheckError(f"sql/checks/{path.name}: the header must give severity (fail, warn or info), means and do")
+        found.append(Check(path.stem, header["severity"], header["means"], header["do"], text))
+    return tuple(found)
+
+
+def ask(con: duckdb.DuckDBPyConnection, check: Check) -> Result:
+    """Carry out one check."""
+    try:
+        rows = duck.dicts(con, f"SELECT *, count(*) OVER () AS found FROM ({check.sql}) LIMIT {SAMPLE_ROWS}")
+    except duckdb.Error as error:
+        raise CheckError(f"sql/checks/{check.name}.sql cannot be carried out: {error}") from error
+    failing = rows[0]["found"] if rows else 0
+    return Result(check.name, check.severity, failing, _sample(rows), check.means, check.todo)
+
+
+def _sample(rows: list[dict[str, Any]]) -> str | None:
+    if not rows:
+        return None
+    return orjson.dumps([{k: v for k, v in row.items() if k != "found"} for row in rows], default=str).decode()
