@@ -65,9 +65,9 @@ def checks() -> tuple[Check, ...]:
 
 
 def ask(con: duckdb.DuckDBPyConnection, check: Check) -> Result:
-    """Carry out one check."""
+    """Carry out one check. Raises CheckError if its SQL fails."""
     try:
-        rows = duck.dicts(con, f"SELECT *, count(*) OVER () AS found FROM ({check.sql}) LIMIT {SAMPLE_ROWS}")
+        rows = duck.dicts(con, f"SELECT *, count(*) OVER () AS found FROM ({check.sql}) ORDER BY ALL LIMIT {SAMPLE_ROWS}")
     except duckdb.Error as error:
         raise CheckError(f"sql/checks/{check.name}.sql cannot be carried out: {error}") from error
     failing = rows[0]["found"] if rows else 0

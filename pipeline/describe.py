@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 
 from pipeline import duck
-from pipeline.atomic import commit_folder, exchange_folder
+from pipeline.atomic import exchange_folder
 from pipeline.contracts import contracts
 from pipeline.duck import literal
 from pipeline.errors import TraceError, UsageError
@@ -21,6 +21,9 @@ RUN_TOML = "run.toml"
 """Name of the file beside traces that says facts about their run."""
 
 _KINDS: dict[str, tuple[type, ...]] = {"INTEGER": (int,), "DOUBLE": (int, float), "VARCHAR": (str,)}
+
+_LARGEST = 2**31 - 1
+"""The largest number of the contract's INTEGER; no fact comes near it. What is not a number is no fact either."""
 
 
 def fields() -> dict[str, str]:
@@ -50,8 +53,8 @@ def checked(values: dict[str, Any]) -> dict[str, Any]:
             raise UsageError(f"unknown fact {key!r}; known facts: {', '.join(known)}")
         if isinstance(value, bool) or not isinstance(value, _KINDS[known[key]]):
             raise UsageError(f"{key} = {value!r} is not a {known[key]}")
-        if isinstance(value, (int, float)) and value <= 0:
-            raise UsageError(f"{key} = {value!r} is not above 0")
+        if isinstance(value, (int, float)) and not 0 < value <= _LARGEST:
+            raise UsageError(f"{key} = {value!r} is not above 0, or larger than {_LARGEST}")
     return values
 
 
@@ -66,10 +69,7 @@ def describe(home: Home, run_id: str, values: dict[str, Any]) -> None:
         row = ", ".join(f'{literal(run_id if c.name == "run_id" else said.get(c.name))}::{c.type} AS "{c.name}"' for c in contract.columns)
         with duckdb.connect() as con:
             con.execute(f"COPY (SELECT {row}) TO {literal(staged / 'run_config.parquet')} (FORMAT parquet)")
-        if target.exists():
-            exchange_folder(staged, target, home.staging)
-        else:
-            commit_folder(staged, target)
+        exchange_folder(staged, target, home.staging)
     finally:
         shutil.rmtree(staged, ignore_errors=True)
 

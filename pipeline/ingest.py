@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,9 +35,7 @@ class Outcome:
 
 def drain(home: Home, progress: Progress) -> Outcome:
     """Read every finished file of the inbox, archive or quarantine it, and build what changed."""
-    with home.writing(progress.say):
-        tidy(home)
-        outcome = Outcome()
+    with _writing(home, progress) as outcome:
         ready = []
         for item in inbox.waiting(home.inbox):
             if reason := inbox.not_settled(item.path):
@@ -45,40 +44,39 @@ def drain(home: Home, progress: Progress) -> Outcome:
                 ready.append(item)
         _land_all(home, ready, outcome, progress, from_inbox=True)
         _build(home, stale_runs(home), outcome, progress)
-        write_database(home)
-        return outcome
+    return outcome
 
 
 def ingest(home: Home, items: Iterable[Waiting], progress: Progress) -> Outcome:
     """Read files where they are, leave them there, and build what changed."""
-    with home.writing(progress.say):
-        tidy(home)
-        outcome = Outcome()
+    with _writing(home, progress) as outcome:
         _land_all(home, list(items), outcome, progress, from_inbox=False)
         _build(home, stale_runs(home), outcome, progress)
-        write_database(home)
-        return outcome
+    return outcome
 
 
 def build(home: Home, runs: list[str], progress: Progress) -> Outcome:
     """Rebuild the marts of these runs from what has landed."""
-    with home.writing(progress.say):
-        tidy(home)
-        outcome = Outcome()
+    with _writing(home, progress) as outcome:
         _build(home, runs, outcome, progress)
-        write_database(home)
-        return outcome
+    return outcome
 
 
 def say_of_run(home: Home, run_id: str, facts: dict[str, Any], progress: Progress) -> Outcome:
     """Add facts to a run and rebuild it, since its marts use them."""
-    with home.writing(progress.say):
-        tidy(home)
-        outcome = Outcome()
+    with _writing(home, progress) as outcome:
         describe(home, run_id, facts)
         _build(home, [run_id], outcome, progress)
+    return outcome
+
+
+@contextmanager
+def _writing(home: Home, progress: Progress) -> Iterator[Outcome]:
+    """Hold the home, clear what earlier processes left, and renew the database of views at the end."""
+    with home.writing(progress.say):
+        tidy(home)
+        yield Outcome()
         write_database(home)
-        return outcome
 
 
 def _land_all(home: Home, items: list[Waiting], outcome: Outcome, progress: Progress, *, from_inbox: bool) -> None:

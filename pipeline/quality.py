@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 
 from pipeline import duck
-from pipeline.atomic import commit_folder, exchange_folder
+from pipeline.atomic import exchange_folder
 from pipeline.checks import Result, ask, checks
 from pipeline.contracts import contracts
 from pipeline.duck import literal
@@ -25,7 +25,10 @@ from pipeline.warehouse import tidy, write_database
 
 def check_run(home: Home, run_id: str, *, with_docs: bool = True) -> list[Result]:
     """Check the marts of a run as they are now, write the results, and return them; `with_docs`: through Great Expectations,
-    with pages in the home's quality folder. Raises CheckError if a check itself fails, UsageError if there are no marts."""
+    with pages in the home's quality folder (without, pages of an earlier check are taken away: they speak of another build).
+
+    Raises CheckError if a check itself fails, UsageError if there are no marts.
+    """
     if not (home.mart_run(run_id) / "run_facts.parquet").is_file():
         raise UsageError(f"run {run_id} has no marts yet: say `stepledger build --run {run_id}`")
     spill = home.staging / uuid.uuid4().hex
@@ -38,6 +41,8 @@ def check_run(home: Home, run_id: str, *, with_docs: bool = True) -> list[Result
                 from pipeline.expectations import judge
 
                 results = judge(con, results, home.quality_run(run_id))
+            else:
+                shutil.rmtree(home.quality_run(run_id), ignore_errors=True)
             build_id = duck.scalar(con, "SELECT min(build_id) FROM run_facts")
             _write(con, home, run_id, build_id, results)
     finally:
@@ -79,10 +84,7 @@ def _write(con: duckdb.DuckDBPyConnection, home: Home, run_id: str, build_id: st
             f"TO {literal(staged / 'quality.parquet')} (FORMAT parquet)"
         )
         target = home.quality_lake_run(run_id)
-        if target.exists():
-            exchange_folder(staged, target, home.staging)
-        else:
-            commit_folder(staged, target)
+        exchange_folder(staged, target, home.staging)
     finally:
         shutil.rmtree(staged, ignore_errors=True)
 

@@ -90,7 +90,7 @@ def step_markers() -> tuple[dict[str, Any], ...]:
 
 def load_rules(user_file: Path | None = None) -> RuleSet:
     """The rules in force. Raises UsageError if the user's file is not what it should be."""
-    own = _parse(_schema("kernel_rules.toml"), "built-in", "schemas/kernel_rules.toml")
+    own = _own_rules()
     user: tuple[Rule, ...] = ()
     text = ""
     if user_file is not None and user_file.is_file():
@@ -107,6 +107,11 @@ def load_rules(user_file: Path | None = None) -> RuleSet:
 
 def _tried_order(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     return (*(r for r in rules if r.is_positional), *(r for r in rules if not r.is_positional))
+
+
+@cache
+def _own_rules() -> tuple[Rule, ...]:
+    return _parse(_schema("kernel_rules.toml"), "built-in", "schemas/kernel_rules.toml")
 
 
 def _schema(name: str) -> str:
@@ -134,8 +139,9 @@ def _parse(text: str, origin: str, file: str) -> tuple[Rule, ...]:
         for field in ("category", "after", "before"):
             if (value := entry.get(field)) is not None and value not in categories():
                 raise UsageError(f"{where}: {field} {value!r} is none of {sorted(categories())}")
-        for field in ("name", "op"):
-            _check_pattern(entry.get(field), f"{where}: {field}")
+        if origin == "home":  # a test holds ours to their examples
+            for field in ("name", "op"):
+                _check_pattern(entry.get(field), f"{where}: {field}")
         rules.append(
             Rule(
                 id=entry["id"],

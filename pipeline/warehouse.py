@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import duckdb
 
 from pipeline import duck
-from pipeline.atomic import commit_folder, exchange_folder
+from pipeline.atomic import exchange_folder
 from pipeline.contracts import contracts
 from pipeline.duck import literal
 from pipeline.errors import UsageError
@@ -139,10 +139,7 @@ def _write_templates(home: Home) -> None:
             for table, contract in tables.items():
                 con.execute(f"COPY ({contract.empty_query()}) TO {literal(staged / f'{table}.parquet')} (FORMAT parquet)")
         (staged / f"{stamp}.stamp").touch()
-        if target.exists():
-            exchange_folder(staged, target, home.staging)
-        else:
-            commit_folder(staged, target)
+        exchange_folder(staged, target, home.staging)
 
 
 def opened(home: Home) -> duckdb.DuckDBPyConnection:

@@ -366,5 +366,5 @@ def read_report(path: Path, folder: Path, file_id: str = "f") -> Path:
     out, work = folder / "run" / f"file_id={file_id}", folder / f"work-{file_id}"
     out.mkdir(parents=True)
     work.mkdir()
-    read_nsys(ReadJob(path, path.name, file_id, 1, "0" * 64, "run", out, work))
+    read_nsys(ReadJob(path, path.name, file_id, 1, "0" * 64, "run", out, work, threads=1))
     return folder / "run"

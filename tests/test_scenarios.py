@@ -44,8 +44,10 @@ TRAINING = [(name, 2_000) for name in (NORM, GEMM, GEMM, ALL_REDUCE, GEMM)]
 @cache
 def _rules() -> RuleSet:
     """Our rules for the names used here: a build with all of them takes several times as long."""
-    used = {"inductor_embedding", "inductor_norm", "nccl_all_reduce", "nvjet", "fa3_mla", "fa3_combine", "grouped_topk", "moe_align", "marlin_moe",
-            "act_and_mul", "argmax", "memcpy_dtoh"}  # fmt: skip
+    used = {
+        "inductor_embedding", "inductor_norm", "nccl_all_reduce", "nvjet", "fa3_forward", "fa3_combine", "grouped_topk", "moe_align", "marlin_moe",
+        "act_and_mul", "argmax", "memcpy_dtoh",
+    }  # fmt: skip
     return RuleSet(tuple(rule for rule in load_rules().rules if rule.id in used), "few")
 
 
@@ -264,12 +266,12 @@ def test_an_empty_capture_beside_a_good_one_is_not_compared(home: Home, tmp_path
     assert asked(home, "SELECT run_id FROM runs") == [("good",)]
 
 
-def test_missing_ranks_are_said(home: Home, tmp_path: Path) -> None:
+def test_missing_ranks_are_said() -> None:
     """HTA#16, #17: two of four ranks present: both counts stand in the run's row, and the table is of the ranks present."""
-    paths = [write_trace(tmp_path / f"r-rank-{rank}.json", forward([DECODE] * 3) + [kernel(GEMM, 9_000_000, rank + 1)], header(rank, 4)) for rank in (0, 2)]
-    ingest_into(home, *paths)
-    assert asked(home, "SELECT traces, ranks, ranks_expected FROM runs") == [(2, 2, 4)]
-    assert asked(home, "SELECT DISTINCT ranks, steps FROM run_breakdown") == [(2, 3)]
+    ranks = [Scene(f"t{rank}", rank, facts={"world_size": 4}).step(0, 40).launch(1, (GEMM, 100, 10)) for rank in (0, 2)]
+    with build_scenes(*ranks, wanted=WANTED) as con:
+        assert rows(con, "SELECT traces, ranks, ranks_expected FROM run_facts") == [(2, 2, 4)]
+        assert rows(con, "SELECT DISTINCT ranks, steps FROM run_breakdown") == [(2, 1)]
 
 
 def test_waiting_in_a_collective_is_seen_by_rank(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ booked AS (SELECT trace_id, count(*) AS activities, sum(dur_ns) AS dur_ns FROM a
 
 broken_down AS (SELECT trace_id, sum(calls) AS activities, sum(busy_ns) AS dur_ns FROM step_breakdown GROUP BY trace_id)
 
-SELECT landed.trace_id, landed.activities, booked.activities AS booked, broken_down.activities AS broken_down
+SELECT trace_id, landed.activities, booked.activities AS booked, broken_down.activities AS broken_down
 FROM landed
-LEFT JOIN booked USING (trace_id)
-LEFT JOIN broken_down USING (trace_id)
+FULL JOIN booked USING (trace_id)
+FULL JOIN broken_down USING (trace_id)
 WHERE
     NOT coalesce(landed.activities = booked.activities AND landed.dur_ns = booked.dur_ns, FALSE)
     OR NOT coalesce(landed.activities = broken_down.activities AND landed.dur_ns = broken_down.dur_ns, FALSE)

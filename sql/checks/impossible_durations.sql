@@ -1,17 +1,40 @@
 -- severity: fail
--- means: An activity runs far into the next one on its own stream, which a stream cannot do: its duration is corrupt.
--- do: Record again. Programmatic launches overlap by microseconds; this is 100 us and half the activity or more.
-WITH paired AS (
+-- means: An activity still runs long after the next launch on its own stream has ended, which a stream cannot do: a duration is corrupt.
+-- do: Record again. Programmatic launches begin early but never end early, and nodes of one graph replay may run side by side: those are let be.
+WITH ordered AS (
+    SELECT
+        trace_id,
+        device,
+        stream,
+        activity_id,
+        start_ns,
+        start_ns + dur_ns AS end_ns,
+        coalesce(correlation = 0 OR correlation IS DISTINCT FROM lag(correlation) OVER in_order, TRUE) AS is_new
+    FROM activity
+    WHERE kind <> 'graph' AND stream IS NOT NULL
+    WINDOW in_order AS (PARTITION BY trace_id, device, stream ORDER BY start_ns, activity_id)
+),
+
+numbered AS (
+    SELECT *, sum(is_new::INTEGER) OVER (PARTITION BY trace_id, device, stream ORDER BY start_ns, activity_id) AS launch_number
+    FROM ordered
+),
+
+launched AS (
+    SELECT trace_id, device, stream, launch_number, max(end_ns) AS end_ns, arg_max(activity_id, end_ns) AS activity_id
+    FROM numbered
+    GROUP BY trace_id, device, stream, launch_number
+),
+
+paired AS (
     SELECT
         trace_id,
         activity_id,
-        name,
-        dur_ns,
-        start_ns + dur_ns - lead(start_ns) OVER (PARTITION BY trace_id, device, stream ORDER BY start_ns, activity_id) AS overrun_ns
-    FROM activity
-    WHERE kind <> 'graph'
+        end_ns - lead(end_ns) OVER (PARTITION BY trace_id, device, stream ORDER BY launch_number) AS outlasts_ns
+    FROM launched
 )
 
-SELECT trace_id, activity_id, left(name, 80) AS name, dur_ns, overrun_ns
+SELECT activity.trace_id, activity.activity_id, left(activity.name, 80) AS name, activity.dur_ns, paired.outlasts_ns
 FROM paired
-WHERE overrun_ns > 100000 AND overrun_ns * 2 > dur_ns
+INNER JOIN activity USING (trace_id, activity_id)
+WHERE paired.outlasts_ns > 100000

@@ -3,10 +3,10 @@
 -- do: Report it; shares of wall time cannot be trusted.
 WITH booked AS (SELECT trace_id, device, sum(exposed_ns) AS exposed_ns FROM activity GROUP BY trace_id, device)
 
-SELECT timeline.trace_id, timeline.device, timeline.end_ns - timeline.start_ns AS span_ns, timeline.exposed_ns, timeline.idle_ns, timeline.unknown_ns
+SELECT trace_id, device, timeline.end_ns - timeline.start_ns AS span_ns, timeline.exposed_ns, timeline.idle_ns, timeline.unknown_ns
 FROM timeline
-LEFT JOIN booked USING (trace_id, device)
+FULL JOIN booked USING (trace_id, device)
 WHERE
-    timeline.exposed_ns + timeline.idle_ns + timeline.unknown_ns <> timeline.end_ns - timeline.start_ns
+    NOT coalesce(timeline.exposed_ns + timeline.idle_ns + timeline.unknown_ns = timeline.end_ns - timeline.start_ns, FALSE)
     OR NOT coalesce(booked.exposed_ns = timeline.exposed_ns, FALSE)
     OR timeline.idle_ns < 0

@@ -1,7 +1,12 @@
 -- What a run is: its traces, ranks and steps, and which code and rules built it. The view `runs` adds the verdict.
 -- grain: source
 WITH rank_seen AS (
-    SELECT source, count(*) AS traces, count(DISTINCT rank) AS ranks, max(world_size) AS ranks_expected, mode(gpu_name) AS gpu_name
+    SELECT
+        source,
+        count(*) AS traces,
+        count(DISTINCT rank) AS ranks,
+        max(world_size) AS ranks_expected,
+        string_agg(DISTINCT gpu_name, ', ' ORDER BY gpu_name) AS gpu_name
     FROM stg_trace
     GROUP BY source
 ),
@@ -20,7 +25,7 @@ counted AS (
 ),
 
 engine AS (
-    SELECT trace.source, mode(marker.engine) AS engine
+    SELECT trace.source, string_agg(DISTINCT marker.engine, ', ' ORDER BY marker.engine) AS engine
     FROM int_step_marker AS marker
     INNER JOIN stg_trace AS trace USING (trace_id)
     GROUP BY trace.source

@@ -7,7 +7,9 @@ from tests.models.tables import Row, run_model
 DECODE: Row = {"step": 0, "context_requests": 0, "scheduled_context_tokens": 0, "generation_requests": 2, "generation_tokens": 2}
 
 
-def _sizes(begin: Row = DECODE, *, hidden: int | None = 7168, padded: int | None = None, graph: bool = False, **layer: object) -> list[tuple[object, ...]]:
+def _sizes(
+    begin: Row = DECODE, *, hidden: int | None = 7168, padded: int | None = None, graph: bool = False, **layer: object
+) -> list[tuple[object, ...]]:
     """(activity_id, msg_nelems, msg_source) of one all-reduce in a layer."""
     tables: dict[str, list[Row]] = {
         "int_layer": [{"step": 0, "activity_id": 5, "layer": 0, "layers": 2, "is_behind_layers": False} | layer],

@@ -6,7 +6,14 @@ import pytest
 
 from tests.models.tables import Row, run_model
 
-MARKER: Row = {"step": 0, "label": "execute_context_0(0)_generation_2(2)", "start_ns": 100, "end_ns": 200, "phase": "decode", "generation_requests": 2}
+MARKER: Row = {
+    "step": 0,
+    "label": "execute_context_0(0)_generation_2(2)",
+    "start_ns": 100,
+    "end_ns": 200,
+    "phase": "decode",
+    "generation_requests": 2,
+}
 REPLAY: Row = {"step": 0, "start_ns": 110, "end_ns": 111, "phase": "decode", "confidence": 0.8}
 PATTERN: Row = {"step": 0, "start_ns": 900, "phase": "decode", "confidence": 0.5}
 

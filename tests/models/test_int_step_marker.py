@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.builders import DECODE
 from tests.models.tables import Row, run_model
 
 
@@ -94,3 +95,15 @@ def test_confidence_says_how_sure_the_marker_is() -> None:
     """The engine's full text is sure, cached requests may still be in prefill, torch's steps only count calls."""
     names = ["execute_context_0(0)_generation_1(1)", "execute_new_0_cached_1", "ProfilerStep#6"]
     assert [_one(n, "engine, confidence") for n in names] == [("vllm", 1.0), ("vllm", 0.7), ("torch", 0.5)]
+
+
+def test_an_open_marker_ends_where_the_next_of_its_thread_begins() -> None:
+    """A range that was never closed must not hide the steps behind it; on another thread it changes nothing."""
+    notes = [
+        _note(DECODE, 0, 900, is_open=True),
+        _note(DECODE, 100, 120),
+        _note(DECODE, 200, 900, is_open=True),
+        _note(DECODE, 150, 160, tid=2),
+    ]
+    found = run_model("int_step_marker", {"stg_annotation": notes}, "start_ns, end_ns, tid", "start_ns")
+    assert found == [(0, 100, 1), (100, 120, 1), (150, 160, 2), (200, 900, 1)]

@@ -9,9 +9,7 @@ COLUMNS = "method, steps, steps_with_work, is_used, compared_with, is_agreed"
 
 def _steps(count: int, *, graphs: int = 0, empty: int = 0, method: str = "annotation") -> list[Row]:
     """Steps of which the first `graphs` replay one and the last `empty` have no work."""
-    return [
-        {"step": n, "method": method, "graph_launches": int(n < graphs), "activities": 0 if n >= count - empty else 10} for n in range(count)
-    ]
+    return [{"step": n, "method": method, "graph_launches": int(n < graphs), "activities": 0 if n >= count - empty else 10} for n in range(count)]
 
 
 def _methods(*, steps: list[Row], markers: int = 0, replays: int = 0, pattern: int = 0, source: str = "kineto") -> list[tuple[object, ...]]:

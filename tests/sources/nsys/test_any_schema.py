@@ -25,7 +25,7 @@ def _cuts(draw: st.DrawFn) -> tuple[Version, list[str], dict[str, list[str]]]:
     return version, gone, columns
 
 
-@settings(max_examples=25, derandomize=True)
+@settings(max_examples=20, derandomize=True)
 @given(cuts=_cuts(), form=st.sampled_from(["sqlite", "parquetdir"]))
 def test_any_missing_table_or_column_leaves_correct_kernels_or_a_refusal(cuts: tuple[Version, list[str], dict[str, list[str]]], form: str) -> None:
     """Start, duration, name and stream of every kernel are right, or the file is refused; nothing else is ever raised."""

@@ -55,7 +55,7 @@ def test_every_schema_in_every_form_gives_the_known_tables(tmp_path: Path, versi
     assert found == sorted(expected)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ["2021", "2026"])
 def test_every_row_is_landed_or_counted(tmp_path: Path, version: Version) -> None:
     """Rows of the event tables = rows in the raw tables + rows left out by name, in number; and the GPU time as it was."""
     report = two_ranks()
