@@ -128,20 +128,7 @@ def _parse(text: str, origin: str, file: str) -> tuple[Rule, ...]:
     rules = []
     for number, entry in enumerate(entries, start=1):
         where = f"{file}: rule {number} ({entry.get('id', 'without id')})"
-        if unknown := entry.keys() - _FIELDS:
-            raise UsageError(f"{where}: unknown fields {sorted(unknown)}; known are {sorted(_FIELDS)}")
-        if missing := {"id", "name", "category"} - entry.keys():
-            raise UsageError(f"{where}: {sorted(missing)} missing")
-        if wrong := sorted(field for field, value in entry.items() if not isinstance(value, bool if field == "fused" else str)):
-            raise UsageError(f"{where}: {wrong} must be text (fused: true or false)")
-        if entry["id"] in _RESERVED:
-            raise UsageError(f"{where}: the id is taken by what no rule claims; choose another")
-        for field in ("category", "after", "before"):
-            if (value := entry.get(field)) is not None and value not in categories():
-                raise UsageError(f"{where}: {field} {value!r} is none of {sorted(categories())}")
-        if origin == "home":  # a test holds ours to their examples
-            for field in ("name", "op"):
-                _check_pattern(entry.get(field), f"{where}: {field}")
+        _check_entry(entry, where, origin)
         rules.append(
             Rule(
                 id=entry["id"],
@@ -162,6 +149,23 @@ def _parse(text: str, origin: str, file: str) -> tuple[Rule, ...]:
     if repeated := {i for i in ids if ids.count(i) > 1}:
         raise UsageError(f"{file}: rule ids repeat: {sorted(repeated)}")
     return tuple(rules)
+
+
+def _check_entry(entry: dict[str, Any], where: str, origin: str) -> None:
+    if unknown := entry.keys() - _FIELDS:
+        raise UsageError(f"{where}: unknown fields {sorted(unknown)}; known are {sorted(_FIELDS)}")
+    if missing := {"id", "name", "category"} - entry.keys():
+        raise UsageError(f"{where}: {sorted(missing)} missing")
+    if wrong := sorted(field for field, value in entry.items() if not isinstance(value, bool if field == "fused" else str)):
+        raise UsageError(f"{where}: {wrong} must be text (fused: true or false)")
+    if entry["id"] in _RESERVED:
+        raise UsageError(f"{where}: the id is taken by what no rule claims; choose another")
+    for field in ("category", "after", "before"):
+        if (value := entry.get(field)) is not None and value not in categories():
+            raise UsageError(f"{where}: {field} {value!r} is none of {sorted(categories())}")
+    if origin == "home":  # a test holds ours to their examples
+        for field in ("name", "op"):
+            _check_pattern(entry.get(field), f"{where}: {field}")
 
 
 def _check_pattern(pattern: str | None, where: str) -> None:
