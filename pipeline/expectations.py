@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import orjson
 
-from pipeline.checks import CheckError, Result
+from pipeline.checks import SAMPLE_ROWS, CheckError, Result
 from pipeline.contracts import Column, Contract, contracts
 from pipeline.errors import StepledgerError
 from pipeline.rules import categories, rollups
 
 _PANDAS = {"BIGINT": "int64", "INTEGER": "int32", "DOUBLE": "float64", "BOOLEAN": "bool"}
+_SEVERITIES = {"fail": "critical", "warn": "warning", "info": "info"}
 _STYLE = """
 body{font:15px/1.45 system-ui,sans-serif;color:#1d2733;margin:2rem auto;max-width:72rem;padding:0 1rem}
 table{border-collapse:collapse;width:100%;margin:.5rem 0}td,th{border:1px solid #d5dbe2;padding:.3rem .55rem;text-align:left;vertical-align:top}
@@ -64,12 +66,8 @@ def judge(con: duckdb.DuckDBPyConnection, asked: list[Result], folder: Path) -> 
             frame = con.sql(f"SELECT * FROM {table}").df()
             found = _validate(gx, context, source, table, frame, [e for c in contract.columns for e in _of_column(gxe, c)] + _of_table(gxe, contract))
             results.append(_contract_result(table, found))
-        counts = con.sql(
-            "FROM (VALUES "
-            + ", ".join(f"('{r.check}', {r.failing_rows if r.severity == 'fail' else 0})" for r in asked)
-            + ") AS c (check_name, failing)"
-        ).df()
-        _validate(gx, context, source, "sql_checks", counts, [gxe.ExpectColumnValuesToBeBetween(column="failing", max_value=0)])
+        counts = con.sql("SELECT " + ", ".join(f'{r.failing_rows} AS "{r.check}"' for r in asked)).df()
+        _validate(gx, context, source, "sql_checks", counts, [_of_check(gxe, r) for r in asked])
         context.build_data_docs()
     _make_self_contained(staged)
     shutil.rmtree(folder, ignore_errors=True)
@@ -89,6 +87,13 @@ def _validate(gx: Any, context: Any, source: Any, name: str, frame: Any, expecta
         if raised.get("raised_exception") or any(isinstance(v, dict) and v.get("raised_exception") for v in raised.values()):
             raise CheckError(f"expectation {result.expectation_config.type} on {name} cannot be carried out: {raised}")
     return found
+
+
+def _of_check(gxe: Any, asked: Result) -> Any:
+    """No row may be wrong; what is for information may have any number of them."""
+    limit = {"min_value": 0} if asked.severity == "info" else {"max_value": 0}
+    notes = {"notes": {"format": "string", "content": [f"{asked.severity}: {asked.means}", asked.todo]}}
+    return gxe.ExpectColumnValuesToBeBetween(column=asked.check, severity=_SEVERITIES[asked.severity], meta=notes, **limit)
 
 
 def _of_column(gxe: Any, column: Column) -> list[Any]:
@@ -117,12 +122,19 @@ def _of_table(gxe: Any, contract: Contract) -> list[Any]:
 
 def _contract_result(table: str, found: Any) -> Result:
     broken = [r for r in found.results if not r.success]
-    sample = "; ".join(f"{r.expectation_config.type} {r.expectation_config.kwargs.get('column', '')}".strip() for r in broken[:5]) or None
+    sample = [
+        {
+            "expectation": r.expectation_config.type,
+            "columns": r.expectation_config.kwargs.get("column") or r.expectation_config.kwargs.get("column_list"),
+            "unexpected": r.result.get("partial_unexpected_list", [])[:SAMPLE_ROWS] or r.result.get("observed_value"),
+        }
+        for r in broken[:SAMPLE_ROWS]
+    ]
     return Result(
         check=f"contract.{table}",
         severity="fail",
         failing_rows=sum(int(r.result.get("unexpected_count") or 1) for r in broken),
-        sample=sample,
+        sample=orjson.dumps(sample, default=str, option=orjson.OPT_SERIALIZE_NUMPY).decode() if sample else None,
         means=f"The mart {table} breaks its contract (schemas/marts/{table}.toml): types, NULLs, ranges, sets or its grain.",
         todo="Rebuild the run; report it if it stays.",
     )

@@ -31,7 +31,7 @@ def issue_rows(home: Home) -> tuple[list[str], list[list[Any]]]:
         found = duck.rows(
             con,
             "SELECT run_id, code, event_class, severity, sum(count)::BIGINT, sum(dur_ns)::BIGINT, min(example) FROM raw.issue "
-            "GROUP BY ALL ORDER BY list_position(['fail', 'warn', 'info'], severity), run_id, code, event_class",
+            "GROUP BY run_id, code, event_class, severity ORDER BY list_position(['fail', 'warn', 'info'], severity), run_id, code, event_class",
         )
     columns = ["run_id", "severity", "code", "event_class", "events", "gpu_ns", "example", "meaning", "todo"]
     texts = issue_codes()

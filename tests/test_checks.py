@@ -97,7 +97,15 @@ MUTATIONS = [
         "SELECT * REPLACE (CASE activity_id WHEN 0 THEN start_ns + 350000 ELSE start_ns END AS start_ns) FROM good.activity",
     ),
     broken("launch_before_kernel", "raw.launch", "SELECT * REPLACE (start_ns + 1000000 AS start_ns) FROM good.raw_launch"),
-    broken("one_activity_dominates", "activity", f"SELECT * REPLACE (NULL AS step) FROM ({all_in_the_last('TRUE')})"),
+    broken(
+        "one_activity_dominates", "activity", all_in_the_last("TRUE"), "one_activity_dominates_step",
+        why="what is most of a device is most of its step",
+    ),
+    broken(
+        "one_activity_dominates_step", "activity",
+        f"SELECT * REPLACE (CASE WHEN {LAST} THEN 'allreduce' ELSE category END AS category) FROM ({all_in_the_last('TRUE')})",
+    ),
+    broken("one_activity_dominates_step", "activity", f"SELECT * REPLACE (NULL AS step) FROM ({all_in_the_last('step = 8')})"),
     broken("one_activity_dominates_step", "activity", all_in_the_last("step = 8")),
     broken("opaque_graphs", "activity", "SELECT * REPLACE (CASE WHEN step = 3 THEN 'opaque' ELSE category END AS category) FROM good.activity"),
     broken("records_lost", "steps", f"SELECT * REPLACE (CASE WHEN {ONE_STEP} THEN 'records_lost' END AS incomplete_reason) FROM good.steps"),

@@ -302,7 +302,7 @@ for line in (["show", "fine"], ["query", "FROM steps"], ["runs"], ["status"], ["
     try:
         cli.main()
     except SystemExit as left:
-        loaded = sorted({"great_expectations", "pandas"} & sys.modules.keys())
+        loaded = sorted({"great_expectations"} & sys.modules.keys())
         print(line[0], left.code or 0, loaded, file=sys.stderr)
 """
 
@@ -312,9 +312,9 @@ def test_nothing_but_check_imports_great_expectations(judged: Home, tmp_path: Pa
     home = copied(judged, tmp_path / "home")
     trace = odd_trace(tmp_path / "more-rank-0.json")
     done = subprocess.run(
-        [sys.executable, "-c", IMPORTS, home.root, trace], capture_output=True, text=True, check=True, timeout=120, env=environment()
+        [sys.executable, "-c", IMPORTS, home.root, trace], capture_output=True, text=True, check=False, timeout=120, env=environment()
     )
     lines = [line for line in done.stderr.splitlines() if line.endswith("]")]
     commands = ("show", "query", "runs", "status", "status", "rules", "export", "export", "build", "ingest")
-    assert lines == [f"{name} 0 []" for name in commands]
+    assert lines == [f"{name} 0 []" for name in commands], done.stderr
     assert verdicts(home)["more"] == "warn"

@@ -8,14 +8,20 @@ WITH first_kernel AS (
     GROUP BY rule.trace_id, rule.device, rule.start_ns
 ),
 
-work AS (SELECT trace_id, device, start_ns, end_ns FROM int_island WHERE level = 3),
+-- One pass over work and first kernels by time: an ASOF join of few steps with much work would compare each with each.
+in_order AS (
+    SELECT trace_id, device, start_ns, FALSE AS is_work, launch_ns, NULL AS end_ns FROM first_kernel
+    UNION ALL
+    SELECT trace_id, device, start_ns, TRUE AS is_work, NULL AS launch_ns, end_ns FROM int_island WHERE level = 3
+),
 
 before_it AS (
-    SELECT first_kernel.*, work.end_ns AS empty_from_ns
-    FROM first_kernel
-    ASOF LEFT JOIN work
-        ON first_kernel.trace_id = work.trace_id AND first_kernel.device = work.device AND first_kernel.start_ns > work.start_ns
+    SELECT
+        *,
+        max(end_ns) OVER (PARTITION BY trace_id, device ORDER BY start_ns, is_work ROWS UNBOUNDED PRECEDING) AS empty_from_ns
+    FROM in_order
 )
 
 SELECT trace_id, device, start_ns, CASE WHEN launch_ns > empty_from_ns THEN 'host_late' ELSE 'unknown' END AS gap_cause
 FROM before_it
+WHERE NOT is_work

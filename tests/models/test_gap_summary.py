@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from tests.models.tables import Row, run_model
+from typing import Any
 
-GAP: Row = {"phase": "decode", "place": "inside_replay", "size_class": "under 1 us", "category_after": "gemm", "dur_ns": 500, "is_host_late": False}
+from tests.models.tables import run_model
+
+GAP: dict[str, Any] = {
+    "phase": "decode",
+    "place": "inside_replay",
+    "size_class": "under 1 us",
+    "category_after": "gemm",
+    "dur_ns": 500,
+    "is_host_late": False,
+}
 COLUMNS = "trace_id, device, phase, place, size_class, category_after, gaps, dur_ns, gaps_host_late"
 
 
-def _summed(*gaps: Row, columns: str = COLUMNS) -> list[tuple[object, ...]]:
+def _summed(*gaps: dict[str, Any], columns: str = COLUMNS) -> list[tuple[object, ...]]:
     return run_model("gap_summary", {"gaps": [gap | {"start_ns": n} for n, gap in enumerate(gaps)]}, columns)
 
 
@@ -20,9 +29,14 @@ def test_gaps_of_a_kind_are_counted_and_summed() -> None:
 
 def test_kinds_are_kept_apart() -> None:
     """Phase, place, size class, what followed, device and trace each make a row of their own."""
-    others: list[Row] = [
-        {"phase": "prefill"}, {"place": "between_steps"}, {"size_class": "1 to 10 us"}, {"category_after": "attention"}, {"device": 1}, {"trace_id": "u"},
-    ]  # fmt: skip
+    others: list[dict[str, Any]] = [
+        {"phase": "prefill"},
+        {"place": "between_steps"},
+        {"size_class": "1 to 10 us"},
+        {"category_after": "attention"},
+        {"device": 1},
+        {"trace_id": "u"},
+    ]
     assert _summed(GAP, *(GAP | other for other in others), columns="gaps") == [(1,)] * 7
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.models.tables import Row, run_model
 
-DECODE: Row = {"step": 0, "context_requests": 0, "scheduled_context_tokens": 0, "generation_requests": 2, "generation_tokens": 2}
+DECODE: dict[str, Any] = {"step": 0, "context_requests": 0, "scheduled_context_tokens": 0, "generation_requests": 2, "generation_tokens": 2}
 
 
 def _sizes(

@@ -16,7 +16,7 @@ def _roles(*blocks: str) -> list[tuple[str, str | None]]:
 
 
 def _of(made: Sequence, first: int = 0) -> list[tuple[str, str | None]]:
-    found = dict(run_model("int_role", made.tables() | {"int_layer": made.layer_rows()}, "activity_id, role"))
+    found: dict[int, str] = dict(run_model("int_role", made.tables() | {"int_layer": made.layer_rows()}, "activity_id, role"))
     wanted = {"gemm", "splitk", "expert"}
     return [(k["name"], found.get(k["activity_id"])) for k in made.kernels if k["activity_id"] >= first and k["name"] in wanted]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.models.tables import Row, run_model
 
-MARKER: Row = {
+MARKER: dict[str, Any] = {
     "step": 0,
     "label": "execute_context_0(0)_generation_2(2)",
     "start_ns": 100,
@@ -14,8 +16,8 @@ MARKER: Row = {
     "phase": "decode",
     "generation_requests": 2,
 }
-REPLAY: Row = {"step": 0, "start_ns": 110, "end_ns": 111, "phase": "decode", "confidence": 0.8}
-PATTERN: Row = {"step": 0, "start_ns": 900, "phase": "decode", "confidence": 0.5}
+REPLAY: dict[str, Any] = {"step": 0, "start_ns": 110, "end_ns": 111, "phase": "decode", "confidence": 0.8}
+PATTERN: dict[str, Any] = {"step": 0, "start_ns": 900, "phase": "decode", "confidence": 0.5}
 
 
 def _begun(trace: Row | None = None, **rows: list[Row]) -> list[tuple[object, ...]]:

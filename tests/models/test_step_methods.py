@@ -16,7 +16,7 @@ def _methods(*, steps: list[Row], markers: int = 0, replays: int = 0, pattern: i
     def numbered(count: int) -> list[Row]:
         return [{"step": n} for n in range(count)]
 
-    tables = {
+    tables: dict[str, list[Row]] = {
         "stg_trace": [{"source": source}],
         "steps": steps,
         "int_step_marker": numbered(markers),
