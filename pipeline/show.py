@@ -52,7 +52,9 @@ def screens(con: duckdb.DuckDBPyConnection, run_id: str, phase: str | None) -> l
 def _screen(con: duckdb.DuckDBPyConnection, facts: dict[str, Any], phase: str | None) -> Screen:
     where = f"run_id = {literal(facts['run_id'])} AND source = {literal(facts['source'])}"
     steps = duck.dicts(
-        con, f"SELECT phase, count(DISTINCT (trace_id, step)) AS steps, count(DISTINCT trace_id) AS ranks FROM steps WHERE {where} GROUP BY phase"
+        con,
+        f"SELECT phase, count(DISTINCT (trace_id, step)) AS steps, count(DISTINCT trace_id) AS ranks, "
+        f"count(*) FILTER (WHERE label IS NULL) AS unmarked FROM steps WHERE {where} GROUP BY phase",
     )
     present = {row["phase"] for row in steps}
     if phase is not None and phase not in present and present:
@@ -163,6 +165,8 @@ def _print_head(out: Console, screen: Screen) -> None:
     _note(out, f"engine {f['engine'] or 'unknown'}, {f['gpu_name'] or 'GPU unknown'}, {f['traces']} traces, {f['ranks']}{of} ranks")
     counts = ", ".join(f"{row['steps']} {row['phase']}" for row in sorted(screen.steps, key=lambda r: r["phase"]))
     _note(out, f"steps over all ranks: {counts or 'none found'}")
+    if unmarked := sum(row["unmarked"] for row in screen.steps if row["phase"] == "dummy"):
+        _note(out, f"{unmarked} of these are forward passes that no annotation covers (dummy): totals divided by annotations would mislead")
     for row in screen.methods:
         if row["is_used"] and row["confidence"] is not None:
             _note(out, f"steps by {_METHODS[row['method']]}, confidence {row['confidence']:.1f}")
@@ -187,7 +191,6 @@ _METHODS = {"annotation": "annotations", "nvtx": "NVTX ranges", "graph": "graph 
 _REASONS = {
     "before_first_step": "launched before the first annotated step",
     "no_launch_record": "launched before recording began: no launch record",
-    "unannotated_pass": "whole forward passes that no annotation covers, behind an annotated step",
     "no_marker": "nothing marks steps: no annotation, graph replay or repeating order of kernels",
 }
 

@@ -23,6 +23,7 @@ from tests.homes import PREFILL
 KERNELS = [(GEMM, 20_000), (ALL_REDUCE, 30_000), (MARLIN_MOE, 25_000)] * 8
 BY_NAME = {check.name: check for check in checks()}
 ONE_STEP = "trace_id = (SELECT min(trace_id) FROM good.steps) AND step = 3"
+FIRST = "(SELECT min(trace_id) FROM good.raw_trace)"
 LAST = "activity_id = (SELECT max(activity_id) FROM good.activity)"
 
 
@@ -69,7 +70,7 @@ def all_in_the_last(part: str) -> str:
 MUTATIONS = [
     # The books.
     broken("booked_once", "step_breakdown", "SELECT * REPLACE (calls + (category = 'gemm')::INT AS calls) FROM good.step_breakdown"),
-    broken("booked_once", "step_breakdown", "SELECT * REPLACE (CASE WHEN step = 3 THEN busy_ns - 1 ELSE busy_ns END AS busy_ns) FROM good.step_breakdown"),
+    broken("booked_once", "step_breakdown", "SELECT * REPLACE (busy_ns - (step = 0)::INT AS busy_ns) FROM good.step_breakdown"),
     broken(
         "booked_once", "activity", f"FROM good.activity WHERE NOT ({LAST})", "timeline_closes",
         why="an activity that is missing takes its exposed time with it",
@@ -112,7 +113,7 @@ MUTATIONS = [
     broken("truncated_file", "raw.trace", "SELECT * REPLACE (rank = 1 AS is_truncated) FROM good.raw_trace"),
     broken(
         "file_issues_fail", "raw.issue", issue("no_timestamp", "fail"),
-        more={"raw.trace": "SELECT * REPLACE (events_read + (trace_id = (SELECT min(trace_id) FROM good.raw_trace))::INT AS events_read) FROM good.raw_trace"},
+        more={"raw.trace": f"SELECT * REPLACE (events_read + (trace_id = {FIRST})::INT AS events_read) FROM good.raw_trace"},
     ),
     broken("file_issues_warn", "raw.issue", issue("bad_value", "warn")),
     # The steps.
@@ -120,8 +121,9 @@ MUTATIONS = [
     broken("empty_steps", "steps", "SELECT * REPLACE (CASE WHEN step > 3 THEN 'empty' ELSE phase END AS phase) FROM good.steps"),
     broken("step_methods_agree", "step_methods", "SELECT * REPLACE (method <> 'graph' AS is_agreed) FROM good.step_methods"),
     broken(
-        "unannotated_passes", "activity",
-        "SELECT * REPLACE (CASE WHEN step IS NULL OR step = 3 THEN 'unannotated_pass' END AS no_step_reason) FROM good.activity",
+        "unannotated_passes", "steps",
+        f"SELECT * REPLACE (CASE WHEN {ONE_STEP} THEN 'dummy' ELSE phase END AS phase, CASE WHEN {ONE_STEP} THEN NULL ELSE label END AS label) "
+        "FROM good.steps",
     ),
     # The ranks.
     broken("duplicate_ranks", "raw.trace", "SELECT * REPLACE (0 AS rank) FROM good.raw_trace"),

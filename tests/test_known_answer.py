@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
@@ -10,7 +9,7 @@ import pytest
 
 from pipeline.home import Home
 from pipeline.query import run_query
-from pipeline.show import screens
+from pipeline.show import print_screen, screens
 from pipeline.warehouse import reading
 from tests import known_answer
 from tests.builders import header, ingest_into, write_trace
@@ -19,19 +18,17 @@ DECODE_STEPS = 4
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+def known(tmp_path_factory: pytest.TempPathFactory) -> Home:
     """A home with the eight ranks ingested and built."""
     folder = tmp_path_factory.mktemp("known")
     home = Home(folder / "home")
     files = [
-        write_trace(
-            folder / f"k_rank{rank}.json", known_answer.rank_events(rank, DECODE_STEPS), header(rank, known_answer.RANKS)
-        )
+        write_trace(folder / f"k_rank{rank}.json", known_answer.rank_events(rank, DECODE_STEPS), header(rank, known_answer.RANKS))
         for rank in range(known_answer.RANKS)
     ]
     outcome = ingest_into(home, *files, run="campaign")
     assert outcome.codes == []
-    yield home
+    return home
 
 
 def test_every_step_of_every_rank_has_the_planted_integers(known: Home) -> None:
@@ -79,7 +76,7 @@ def test_the_prefill_step_is_not_counted_with_decode(known: Home) -> None:
     assert steps == [(DECODE_STEPS, known_answer.RANKS)]
 
 
-def test_more_passes_than_annotations_stay_integers_and_are_named(tmp_path: Path) -> None:
+def test_more_passes_than_annotations_stay_integers_and_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """160 executed passes of 123 all-reduces under 155 annotations count 123 a step, never 127, and five passes are named."""
     home = Home(tmp_path / "home")
     ingest_into(home, write_trace(tmp_path / "a_rank0.json", known_answer.unannotated_events()), run="oddity")
@@ -87,7 +84,10 @@ def test_more_passes_than_annotations_stay_integers_and_are_named(tmp_path: Path
         screen = screens(con, "oddity", "decode")[0]
     all_reduce = next(r for r in screen.rollups if r["rollup"] == "AllReduce")
     assert (all_reduce["steps"], all_reduce["calls_min"], all_reduce["calls_mode"], all_reduce["calls_max"]) == (155, 123, 123, 123)
-    assert [(r["reason"], r["activities"]) for r in screen.no_step] == [("unannotated_pass", 5 * 246)]
+    assert screen.no_step == []
+    assert {r["phase"]: (r["steps"], r["unmarked"]) for r in screen.steps} == {"decode": (155, 0), "dummy": (5, 5)}
+    print_screen(screen)
+    assert "5 of these are forward passes that no annotation covers" in capsys.readouterr().out
 
 
 def test_sampling_behind_the_annotation_stays_with_its_step(tmp_path: Path) -> None:
@@ -95,5 +95,5 @@ def test_sampling_behind_the_annotation_stays_with_its_step(tmp_path: Path) -> N
     home = Home(tmp_path / "home")
     ingest_into(home, write_trace(tmp_path / "a_rank0.json", known_answer.unannotated_events(12, 10)), run="oddity")
     with duckdb.connect(str(home.database), read_only=True) as con:
-        rows = con.sql("SELECT step, count(*) FROM activity WHERE category = 'sampling' AND step IS NOT NULL GROUP BY step").fetchall()
-    assert sorted(rows) == [(step, 1) for step in range(10)]
+        rows = con.sql("SELECT activity.phase, count(DISTINCT step), count(*) FROM activity WHERE category = 'sampling' GROUP BY ALL").fetchall()
+    assert rows == [("decode", 10, 10)]

@@ -119,7 +119,7 @@ def test_results_are_kept_with_the_build_that_was_checked(judged: Home) -> None:
     """Every check has one row, with its severity, whether it passed, and what to do."""
     with opened(judged) as con:
         builds = dict(duck.rows(con, "SELECT run_id, build_id FROM run_facts"))
-        rows = duck.dicts(con, 'SELECT * FROM quality WHERE run_id = \'bad\' ORDER BY "check"')
+        rows = duck.dicts(con, "SELECT * FROM quality WHERE run_id = 'bad' ORDER BY \"check\"")
     assert [(r["check"], r["severity"], r["means"], r["todo"]) for r in rows] == [(c.name, c.severity, c.means, c.todo) for c in all_checks()]
     assert {r["build_id"] for r in rows} == {builds["bad"]}
     assert all(r["is_passed"] == (r["failing_rows"] == 0) == (r["sample"] is None) for r in rows)

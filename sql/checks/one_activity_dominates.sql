@@ -2,7 +2,9 @@
 -- means: One activity that is no communication is most of a device's busy time (90 % or more of at least 100 activities): its duration is corrupt.
 -- do: Look at the activity; record again.
 WITH total AS (
-    SELECT trace_id, device, sum(dur_ns) AS dur_ns, count(*) AS activities, max(dur_ns) FILTER (WHERE category NOT IN ('allreduce', 'all_to_all', 'collective', 'p2p')) AS longest_ns
+    SELECT
+        trace_id, device, sum(dur_ns) AS dur_ns, count(*) AS activities,
+        max(dur_ns) FILTER (WHERE category NOT IN ('allreduce', 'all_to_all', 'collective', 'p2p')) AS longest_ns
     FROM activity
     GROUP BY trace_id, device
 )

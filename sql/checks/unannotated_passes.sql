@@ -1,7 +1,7 @@
 -- severity: warn
--- means: Whole forward passes ran that no annotation covers; they are in no step.
--- do: Idle data-parallel ranks run dummy batches; otherwise more passes ran than were annotated, and totals divided by steps mislead.
-SELECT trace_id, count(*) AS activities, sum(dur_ns) AS dur_ns
-FROM activity
-WHERE no_step_reason = 'unannotated_pass'
+-- means: Whole forward passes ran that no annotation covers; each is a step of its own, phase dummy.
+-- do: Idle data-parallel ranks run dummy batches; otherwise more passes ran than were annotated, and totals per annotation mislead.
+SELECT trace_id, count(*) AS passes, sum(busy_ns) AS busy_ns
+FROM steps
+WHERE phase = 'dummy' AND label IS NULL
 GROUP BY trace_id

@@ -1,5 +1,6 @@
 -- Where steps begin, by the most trusted method that a trace allows: annotations, else graph replays, else the order of
--- kernels. `device` is set where the method works per device (pattern); NULL: the step is the whole trace's.
+-- kernels; with the passes that nothing marks between them, numbered by time. `device` is set where the method works per device
+-- (pattern); NULL: the step is the whole trace's.
 -- grain: trace_id, device, step
 WITH annotated AS (
     SELECT
@@ -35,10 +36,41 @@ repeated AS (
     FROM int_pattern_pass
     ANTI JOIN annotated USING (trace_id)
     ANTI JOIN replayed USING (trace_id)
+),
+
+used AS (
+    SELECT trace_id, method FROM annotated
+    UNION
+    SELECT trace_id, method FROM replayed
+),
+
+unmarked AS (
+    SELECT
+        foreign_pass.trace_id,
+        NULL::INTEGER AS device,
+        used.method,
+        foreign_pass.pid,
+        foreign_pass.tid,
+        foreign_pass.start_ns,
+        foreign_pass.start_ns AS end_ns,
+        foreign_pass.phase,
+        -- Its size says that it is a pass; nothing says what it served.
+        0.6::DOUBLE AS confidence
+    FROM int_foreign_pass AS foreign_pass
+    INNER JOIN used USING (trace_id)
+),
+
+either AS (
+    SELECT * FROM annotated
+    UNION ALL BY NAME
+    SELECT * FROM replayed
+    UNION ALL BY NAME
+    SELECT * FROM repeated
+    UNION ALL BY NAME
+    SELECT * FROM unmarked
 )
 
-SELECT * FROM annotated
-UNION ALL BY NAME
-SELECT * FROM replayed
-UNION ALL BY NAME
-SELECT * FROM repeated
+SELECT
+    * EXCLUDE (step),
+    row_number() OVER (PARTITION BY trace_id, device ORDER BY start_ns, pid, tid) - 1 AS step
+FROM either
