@@ -14,7 +14,7 @@ _OFFLINE = {"autoinstall_known_extensions": False, "autoload_known_extensions": 
 
 def working(spill: Path, *, threads: int, memory_limit: str) -> duckdb.DuckDBPyConnection:
     """An in-memory database for reading or building: bounded memory, spilling to `spill`; row order is not kept."""
-    return duckdb.connect(
+    con = duckdb.connect(
         config={
             "threads": threads,
             "memory_limit": memory_limit,
@@ -23,6 +23,8 @@ def working(spill: Path, *, threads: int, memory_limit: str) -> duckdb.DuckDBPyC
             **_OFFLINE,
         }
     )
+    con.execute("SET asof_loop_join_threshold = 0")  # a small left side would make ASOF joins quadratic in the right one
+    return con
 
 
 def database(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:

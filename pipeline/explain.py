@@ -7,7 +7,7 @@ from typing import Any
 import duckdb
 
 from pipeline.home import Home
-from pipeline.rules import categories, load_rules
+from pipeline.rules import ANY_OPERATOR, categories, load_rules
 
 
 def rule_rows(home: Home) -> tuple[list[str], list[list[Any]]]:
@@ -29,7 +29,9 @@ def explain_name(home: Home, name: str, op: str | None) -> tuple[list[str], list
             if rule.is_positional:
                 asked = " and ".join(f"{word} {value}" for word, value in (("after", rule.after), ("before", rule.before)) if value)
                 verdict = f"claims it only {asked} on its stream"
-            elif rule.op is not None and (op is None or not con.execute("SELECT regexp_matches(?, ?)", [op, rule.op]).fetchall()[0][0]):
+            elif rule.op is not None and (
+                op is None or not con.execute("SELECT regexp_matches(?, ?)", [op, ANY_OPERATOR + rule.op]).fetchall()[0][0]
+            ):
                 verdict = f"would need an operator like {rule.op}"
             else:
                 verdict, claimed = ("beaten by order" if claimed else "claims it"), True

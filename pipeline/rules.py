@@ -18,6 +18,9 @@ from pipeline.duck import literal
 from pipeline.errors import UsageError
 from pipeline.resources import resource
 
+ANY_OPERATOR = "(?m)"
+"""Before a rule's operator pattern: operators stand one a line, outermost first, and ^ and $ hold for each."""
+
 _COUNTS = ("graph_tokens", "context_requests", "scheduled_context_tokens", "generation_requests", "generation_tokens", "kv_tokens")
 _FIELDS = {"id", "name", "op", "after", "before", "category", "subcategory", "fused", "example", "example_op", "example_after",
            "example_before", "note"}  # fmt: skip
@@ -58,7 +61,7 @@ class RuleSet:
 
     def install(self, con: duckdb.DuckDBPyConnection) -> None:
         """Create the macros and tables that models use: first_rule, neighbour_rule, parse_step_marker, kernel_rule, category_info."""
-        con.execute(f"CREATE MACRO first_rule(name, op) AS {_first_rule(self.rules)}")
+        con.execute(f"CREATE MACRO first_rule(name, ops) AS {_first_rule(self.rules)}")
         con.execute(f"CREATE MACRO neighbour_rule(name, category_before, category_after) AS {_neighbour_rule(self.rules)}")
         con.execute(f"CREATE MACRO parse_step_marker(name) AS {_parse_step_marker()}")
         rows = [(i, r.id, r.category, r.subcategory, r.is_fused) for i, r in enumerate(self.rules)]
@@ -184,7 +187,7 @@ def _first_rule(rules: tuple[Rule, ...]) -> str:
             continue
         test = f"regexp_matches(name, {literal(rule.name)})"
         if rule.op is not None:
-            test = f"op IS NOT NULL AND regexp_matches(op, {literal(rule.op)}) AND {test}"
+            test = f"ops IS NOT NULL AND regexp_matches(ops, {literal(ANY_OPERATOR + rule.op)}) AND {test}"
         whens.append(f"WHEN {test} THEN {literal(rule.id)}")
     return f"CASE {' '.join(whens)} END"
 

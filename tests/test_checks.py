@@ -106,7 +106,7 @@ MUTATIONS = [
         "one_activity_dominates_step", "activity",
         f"SELECT * REPLACE (CASE WHEN {LAST} THEN 'allreduce' ELSE category END AS category) FROM ({all_in_the_last('TRUE')})",
     ),
-    broken("one_activity_dominates_step", "activity", f"SELECT * REPLACE (NULL AS step) FROM ({all_in_the_last('step = 8')})"),
+    broken("one_activity_dominates_step", "activity", f"SELECT * REPLACE (nullif(step, 8) AS step) FROM ({all_in_the_last('step = 8')})"),
     broken("one_activity_dominates_step", "activity", all_in_the_last("step = 8")),
     broken("opaque_graphs", "activity", "SELECT * REPLACE (CASE WHEN step = 3 THEN 'opaque' ELSE category END AS category) FROM good.activity"),
     broken("records_lost", "steps", f"SELECT * REPLACE (CASE WHEN {ONE_STEP} THEN 'records_lost' END AS incomplete_reason) FROM good.steps"),

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import orjson
@@ -14,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from pipeline import cli, duck
-from pipeline.checks import CheckError
+from pipeline.checks import Check, CheckError, ask
 from pipeline.checks import Result as Finding
 from pipeline.checks import checks as all_checks
 from pipeline.contracts import contracts
@@ -167,7 +166,7 @@ def test_pages_of_an_earlier_build_are_taken_away(judged: Home, tmp_path: Path) 
     for run in ("odd", "fine"):
         docs_page(home, run).parent.mkdir(parents=True)
         docs_page(home, run).write_text("old")
-    assert call(home, "build", "--run", "odd").exit_code == 0
+    check_run(home, "odd", with_docs=False)
     assert not docs_page(home, "odd").exists()
     assert docs_page(home, "fine").read_text() == "old"
 
@@ -182,18 +181,15 @@ def test_a_run_without_marts_cannot_be_checked(judged: Home) -> None:
 
 def test_a_check_that_raises_costs_no_other_run_its_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is an error (exit 1), its run is built and unchecked, and the next run is checked all the same."""
-    from pipeline import quality
-
-    real = quality.ask
     told: list[str] = []
 
-    def ask(con: duckdb.DuckDBPyConnection, check: Any) -> Finding:
+    def ask_or_raise(con: duckdb.DuckDBPyConnection, check: Check) -> Finding:
         run_id = duck.scalar(con, "SELECT min(run_id) FROM run_facts")
         if run_id == "first":
             raise CheckError("sql/checks/x.sql cannot be carried out")
-        return real(con, check)
+        return ask(con, check)
 
-    monkeypatch.setattr(quality, "ask", ask)
+    monkeypatch.setattr("pipeline.quality.ask", ask_or_raise)
     home = Home(tmp_path / "home")
     home.ensure()
     drop(home, fine_trace(tmp_path / "a-rank-0.json"), "first/a-rank-0.json")

@@ -1,4 +1,4 @@
--- Each activity beside the call that launched it and the operator that made the call, where the trace has them.
+-- Each activity beside the call that launched it and the operators around that call, where the trace has them.
 -- grain: trace_id, activity_id
 SELECT
     activity.*,
@@ -7,7 +7,8 @@ SELECT
     launch.tid,
     launch.name AS launch_name,
     coalesce(launch.name ILIKE '%GraphLaunch%', false) AS is_graph,
-    operator.op
+    operator.op,
+    operator.ops
 FROM stg_activity AS activity
 LEFT JOIN stg_launch AS launch USING (trace_id, correlation)
 LEFT JOIN int_launch_op AS operator USING (trace_id, correlation)

@@ -6,7 +6,7 @@ WITH named AS (
     SELECT activity.*, name_rule.rule_id AS name_rule_id, rule.category AS name_category, rule.sort_order AS name_order
     FROM int_activity_launch AS activity
     INNER JOIN int_name_rule AS name_rule
-        ON activity.kind = name_rule.kind AND activity.name = name_rule.name AND activity.op IS NOT DISTINCT FROM name_rule.op
+        ON activity.kind = name_rule.kind AND activity.name = name_rule.name AND activity.ops IS NOT DISTINCT FROM name_rule.ops
     LEFT JOIN kernel_rule AS rule ON name_rule.rule_id = rule.rule_id
 ),
 

@@ -1,5 +1,5 @@
--- The innermost CPU operator that was open on the launching thread when a call was made.
--- Operators nest per thread, so the operator sought is the last one opened at the depth that the thread has at that time.
+-- The CPU operators that were open on the launching thread when a call was made: the innermost, and all of them, outermost first.
+-- Operators nest per thread, so the operator at each depth up to the thread's is the last one opened at that depth.
 -- Of two with the same start the longer is the outer one, of twins the one with the lower id.
 -- (External ids are not used otherwise: torch 1.13 to 2.5 wrote other numbers there; kineto 63675439, 955af497.)
 -- grain: trace_id, correlation
@@ -65,13 +65,28 @@ deep AS (
 
 opened AS (SELECT trace_id, pid, tid, depth, at_ns, end_ns, name FROM deep WHERE sort_order = 1),
 
-asked AS (SELECT trace_id, pid, tid, depth, at_ns, correlation FROM deep WHERE sort_order = 2)
+asked AS (SELECT trace_id, pid, tid, depth, at_ns, correlation FROM deep WHERE sort_order = 2),
 
-SELECT asked.trace_id, asked.correlation, opened.name AS op
-FROM asked
-ASOF JOIN opened
-    ON
-        asked.trace_id = opened.trace_id AND asked.pid = opened.pid AND asked.tid = opened.tid
-        AND asked.depth = opened.depth AND asked.at_ns >= opened.at_ns
--- Operators that cross instead of nesting could lead to one that has ended; then the operator is not known.
-WHERE asked.at_ns < opened.end_ns
+level AS (
+    SELECT trace_id, pid, tid, at_ns, correlation, depth, unnest(range(1, depth::BIGINT + 1)) AS level
+    FROM asked
+),
+
+-- Operators that cross instead of nesting could lead to one that has ended; it is left out.
+held AS (
+    SELECT level.trace_id, level.correlation, level.depth, level.level, opened.name
+    FROM level
+    ASOF JOIN opened
+        ON
+            level.trace_id = opened.trace_id AND level.pid = opened.pid AND level.tid = opened.tid
+            AND level.level = opened.depth AND level.at_ns >= opened.at_ns
+    WHERE level.at_ns < opened.end_ns
+)
+
+SELECT
+    trace_id,
+    correlation,
+    max(name) FILTER (WHERE level = depth) AS op,
+    string_agg(name, chr(10) ORDER BY level) AS ops
+FROM held
+GROUP BY trace_id, correlation

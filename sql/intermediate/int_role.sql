@@ -129,6 +129,16 @@ first_sampling AS (
     GROUP BY trace_id, device, step
 )
 
+SELECT rule.trace_id, rule.activity_id, 'embed' AS role
+FROM int_activity_rule AS rule
+INNER JOIN kernel_rule USING (rule_id)
+WHERE kernel_rule.category = 'embedding'
+UNION ALL
+SELECT kernel.trace_id, kernel.activity_id, 'logits' AS role
+FROM kernel
+INNER JOIN first_sampling USING (trace_id, device, step)
+WHERE kernel.is_behind_layers AND kernel.category = 'collective' AND kernel.start_ns < first_sampling.sampling_ns
+UNION ALL
 SELECT trace_id, activity_id, role
 FROM with_reduce
 WHERE role IS NOT NULL

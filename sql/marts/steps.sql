@@ -97,6 +97,7 @@ SELECT
     lead(timed.phase) OVER (PARTITION BY timed.trace_id, timed.device ORDER BY timed.gpu_start_ns NULLS LAST, timed.step) AS next_phase,
     coalesce(timed.busy_ns, 0) AS busy_ns,
     coalesce(timed.exposed_ns, 0) AS exposed_ns,
+    round(timed.busy_ns / nullif(timed.exposed_ns, 0), 6) AS overlap_ratio,
     CASE WHEN timed.wall_ns IS NOT NULL THEN timed.exposed_ns - timed.inside_ns END AS exposed_outside_ns,
     timed.covered_ns - timed.inside_ns AS borrowed_ns,
     CASE
