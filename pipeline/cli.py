@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -293,12 +294,13 @@ def demo(context: typer.Context) -> None:
     home: Home = context.obj
     outcome = ingest_items(home, demo_items(), Progress())
     _export_and_show(home, outcome.runs)
+    command = "stepledger" if shutil.which("stepledger") else os.path.relpath(sys.argv[0])  # make demo runs it from .venv/bin
     typer.echo(
         f"\ndatabase: {home.database}\n"
         "next:\n"
-        f'  stepledger --home {home.root} query "SELECT step, category, calls, busy_ns FROM step_breakdown WHERE rank = 0 AND step = 0"\n'
-        f"  stepledger --home {home.root} show {DEMO_RUN}\n"
-        f"  cp your-traces/*.json.gz {home.inbox}/ && stepledger --home {home.root} run"
+        f'  {command} --home {home.root} query "SELECT step, category, calls, busy_ns FROM step_breakdown WHERE rank = 0 AND step = 0"\n'
+        f"  {command} --home {home.root} show {DEMO_RUN}\n"
+        f"  cp your-traces/*.json.gz {home.inbox}/ && {command} --home {home.root} run"
     )
     _leave(outcome.codes)
 

@@ -1,6 +1,6 @@
 -- severity: warn
 -- means: A reader counted trouble of severity warn in a file.
--- do: As the issue says.
+-- do: See `stepledger status --issues`: it says of each what to do.
 SELECT trace_id, code, event_class, count, example
 FROM raw.issue
 WHERE severity = 'warn'
