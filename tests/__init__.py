@@ -1,0 +1,1 @@
+"""Tests of stepledger; they mirror pipeline/ and sql/."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import duckdb
 
@@ -36,7 +36,8 @@ MARLIN_MOE = "void marlin_moe_wna16::Marlin<1125899906909960l, 128, 1, 8, 4, tru
 class Microseconds(float):
     """A JSON number with exactly three decimals."""
 
-    def __new__(cls, ns: int) -> Microseconds:
+    def __new__(cls, ns: int) -> Self:
+        """A number of nanoseconds, written in microseconds."""
         made = super().__new__(cls, ns / 1000)
         made.ns = ns
         return made
@@ -127,7 +128,9 @@ class StepBuilder:
     now_ns: int = 1_000_000
     correlation: int = 0
 
-    def step(self, kernels: list[tuple[str, int]], label: str = DECODE, *, gap_ns: int = 1_000, lead_ns: int = 50_000, graph: bool = False) -> StepBuilder:
+    def step(
+        self, kernels: list[tuple[str, int]], label: str = DECODE, *, gap_ns: int = 1_000, lead_ns: int = 50_000, graph: bool = False
+    ) -> StepBuilder:
         """Add a step of (name, dur_ns) kernels, `gap_ns` apart, launched `lead_ns` before they start; `graph`: by one replay."""
         begin = self.now_ns
         self.events.append(annotation(label, begin, lead_ns // 2, external_id=begin))

@@ -14,6 +14,8 @@ from tests.homes import pair
 
 _SHARED = Path(os.environ.get("STEPLEDGER_SHARED_TRACES", Path(__file__).resolve().parents[2] / "shared" / "traces"))
 
+os.environ.pop("COLUMNS", None)  # a width given from outside (pytest-xdist sets one) would fold tables
+
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 settings.load_profile("default")
 

@@ -12,7 +12,7 @@ import argparse
 import gzip
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 FIRST_STEP, STEPS = 1, 5
 _KEPT = {"kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver", "cpu_op", "user_annotation", "gpu_user_annotation"}
@@ -23,7 +23,8 @@ class Verbatim(float):
 
     text: str
 
-    def __new__(cls, text: str) -> Verbatim:
+    def __new__(cls, text: str) -> Self:
+        """The number that `text` says."""
         made = super().__new__(cls, text)
         made.text = text
         return made

@@ -53,7 +53,7 @@ def test_units_stand_in_the_names(contract: Contract) -> None:
         if column.name in {"start", "end", "dur", "duration", "wall", "busy", "exposed", "idle", "ts"}:
             pytest.fail(f"{column.name} has no unit")
         if column.type == "DOUBLE":
-            assert {"ms", "us", "share", "confidence"} & set(column.name.split("_")), column.name
+            assert {"ms", "us", "share", "confidence", "ratio"} & set(column.name.split("_")), column.name
 
 
 @pytest.mark.parametrize("contract", ALL, ids=lambda c: f"{c.layer}.{c.table}")

@@ -67,7 +67,7 @@ def test_the_manifest_says_what_the_numbers_were_made_from(built: Home, tmp_path
     traces = [p.read_bytes() for p in sorted((built.root.parent / "a").glob("*.json"))]
     assert sorted(i["sha256"] for i in found["inputs"]) == sorted(hashlib.sha256(t).hexdigest() for t in traces)
     assert sorted(i["file_bytes"] for i in found["inputs"]) == sorted(map(len, traces))
-    assert (found["run_id"], found["run_name"], found["verdict"]) == ("a", "a", "unchecked")
+    assert (found["run_id"], found["run_name"], found["verdict"]) == ("a", "a", "pass")
     assert (found["stepledger_version"], found["duckdb_version"]) == (__version__, duckdb.__version__)
     ((build_id, rules_sha, models_sha),) = mart(built, "SELECT build_id, rules_sha, models_sha FROM run_facts WHERE run_id = 'a'")
     assert found["build"] == {"build_id": build_id, "rules_sha": rules_sha, "models_sha": models_sha, "contract_version": CONTRACT_VERSION}

@@ -92,7 +92,7 @@ OTHERS = [
     "nccl:all_reduce", "nccl:_all_gather_base", "gloo:barrier", "## Call CompiledFxGraph abcdef0123 ##", "Optimizer.step#AdamW.step",
     "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "gpu_model_runner: forward", "gpu_model_runner: sample", "Forward", "Draft",
     "scheduler.run_batch", "scheduler.recv_requests", "capture_graph_bs_8", "capture_16_FULL", "capture_32_DECODE", "execute_dummy_batch",
-    "execute_diffusion_1_1024x1024", "forward_cudagraph", "Iteration Start: PyTorch Profiler", "PyTorch Profiler (0)", "Record Window End",
+    "execute_diffusion_1_1024x1024",  "Iteration Start: PyTorch Profiler", "PyTorch Profiler (0)", "Record Window End",
     "ProfilerStep", "ProfilerStep#", "step[]", "step[decode bs=1]", "decode", "prefill", "execute_context_1", "my execute_new_0_cached_1",
     "[Executor] _forward_step", "",
 ]  # fmt: skip

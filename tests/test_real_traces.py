@@ -125,9 +125,7 @@ def test_capture_a_has_its_known_steps(built: Any) -> None:
     assert con.sql("SELECT rank, phase, count(*), min(kernels), max(kernels) FROM steps GROUP BY ALL ORDER BY ALL").fetchall() == [
         (rank, "decode", 16, 1783, 1783) for rank in (0, 1)
     ]
-    rows = con.sql(
-        "SELECT DISTINCT category, subcategory, calls FROM step_breakdown WHERE subcategory IN ('nccl', 'marlin') ORDER BY ALL"
-    ).fetchall()
+    rows = con.sql("SELECT DISTINCT category, subcategory, calls FROM step_breakdown WHERE subcategory IN ('nccl', 'marlin') ORDER BY ALL").fetchall()
     assert rows == [("allreduce", "nccl", 123), ("moe_gemm", "marlin", 120)]
     assert con.sql("SELECT DISTINCT activities FROM steps").fetchall() == [(1796,)]
 

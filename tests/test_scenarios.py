@@ -149,7 +149,7 @@ def test_training_without_marks_has_no_steps(tmp_path: Path) -> None:
 
 
 def test_a_pass_without_annotation_is_no_part_of_the_step_before(tmp_path: Path) -> None:
-    """An idle data-parallel rank's dummy batch (vLLM's execute_dummy_batch) behind an annotated step is kept out of it."""
+    """An idle data-parallel rank's dummy batch (vLLM's execute_dummy_batch) behind an annotated step is a step of its own, phase dummy."""
     made = StepBuilder()
     for number in range(5):
         made.step(FORWARD, graph=True)
@@ -157,7 +157,8 @@ def test_a_pass_without_annotation_is_no_part_of_the_step_before(tmp_path: Path)
             made.step(FORWARD, "execute_dummy_batch", graph=True)
     con = told(tmp_path, made.events, wanted=("step_methods", "steps"))
     assert rows(con, "SELECT DISTINCT activities FROM steps WHERE phase = 'decode'") == [(len(FORWARD),)]
-    assert rows(con, "SELECT method, steps, compared_with, is_agreed FROM step_methods WHERE method = 'graph'") == [("graph", 6, 5, False)]
+    assert rows(con, "SELECT step, activities FROM steps WHERE phase = 'dummy'") == [(3, len(FORWARD))]
+    assert rows(con, "SELECT method, steps, compared_with, is_agreed FROM step_methods WHERE method = 'graph'") == [("graph", 6, 6, True)]
 
 
 def test_all_work_in_two_of_many_steps_is_visible() -> None:
@@ -316,6 +317,7 @@ def test_layers_and_their_roles_come_out_of_a_whole_trace(tmp_path: Path) -> Non
     con = told(tmp_path, forward([DECODE] * 3), wanted=("activity", "layer_breakdown"))
     assert rows(con, "SELECT DISTINCT layer FROM layer_breakdown ORDER BY ALL") == [(0,), (1,)]
     assert rows(con, "SELECT role, count(*) FROM activity WHERE step = 0 AND role IS NOT NULL GROUP BY ALL ORDER BY ALL") == [
+        ("embed", 1),
         ("experts", 4),
         ("o_proj", 2),
         ("router", 2),

@@ -72,7 +72,7 @@ def test_a_users_rule_by_name_beats_our_rule_by_place(tmp_path: Path) -> None:
 
 def test_operator_and_no_operator_of_one_name_stay_apart() -> None:
     """Each activity takes the rule of its own (name, operator)."""
-    activities: list[Row] = [{"activity_id": 0, "name": "n", "op": None}, {"activity_id": 1, "name": "n", "op": "aten::bmm", "stream": 8}]
-    named: list[Row] = [{"name": "n", "op": None, "rule_id": "nvjet"}, {"name": "n", "op": "aten::bmm", "rule_id": "library_bmm"}]
+    activities: list[Row] = [{"activity_id": 0, "name": "n", "ops": None}, {"activity_id": 1, "name": "n", "ops": "aten::bmm", "stream": 8}]
+    named: list[Row] = [{"name": "n", "ops": None, "rule_id": "nvjet"}, {"name": "n", "ops": "aten::bmm", "rule_id": "library_bmm"}]
     found = run_model("int_activity_rule", {"int_activity_launch": activities, "int_name_rule": named}, "activity_id, rule_id")
     assert found == [(0, "nvjet"), (1, "library_bmm")]

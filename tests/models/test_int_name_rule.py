@@ -15,14 +15,14 @@ def test_names_are_ruled_once() -> None:
 
 
 def test_an_operator_refines_a_name() -> None:
-    """The same name files by its operator where one is known, and by name alone where none is."""
-    activities = [{"name": RCCL, "op": op} for op in (None, "vllm::all_reduce", "c10d::alltoall_base_", "aten::mul")]
-    found = run_model("int_name_rule", {"int_activity_launch": activities}, "op, rule_id", "op NULLS FIRST")
+    """The same name files by any operator around the launch where one is known, and by name alone where none is."""
+    activities = [{"name": RCCL, "ops": op} for op in (None, "vllm::all_reduce\nc10d::allreduce_", "c10d::alltoall_base_", "aten::mul")]
+    found = run_model("int_name_rule", {"int_activity_launch": activities}, "ops, rule_id", "ops NULLS FIRST")
     assert found == [
         (None, "nccl_generic"),
         ("aten::mul", "nccl_generic"),
         ("c10d::alltoall_base_", "nccl_generic_all_to_all"),
-        ("vllm::all_reduce", "nccl_generic_all_reduce"),
+        ("vllm::all_reduce\nc10d::allreduce_", "nccl_generic_all_reduce"),
     ]
 
 

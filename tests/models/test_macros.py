@@ -8,9 +8,7 @@ from tests.models.tables import evaluate
 
 LAMBDA = "at::native::copy_cuda(at::TensorIteratorBase&)::{lambda()#3}::operator()() const::{lambda(int)#1}"
 
-NSYS_LAMBDA = (
-    "at::native::copy_cuda(at::TensorIteratorBase &)::[lambda() (instance 3)]::operator ()() const::[lambda(int) (instance 1)]"
-)
+NSYS_LAMBDA = "at::native::copy_cuda(at::TensorIteratorBase &)::[lambda() (instance 3)]::operator ()() const::[lambda(int) (instance 1)]"
 
 
 @pytest.mark.parametrize(
