@@ -164,7 +164,10 @@ def stable(home: Home, read: Callable[[], _T]) -> _T:
     """Run `read` so that no build is exchanged while it reads: a statement over several marts never mixes two builds."""
     for _ in range(_TRIES):
         before = _builds(home)
-        found = read()
+        try:
+            found = read()
+        except (duckdb.PermissionException, duckdb.IOException) as error:
+            raise UsageError(f"{home.root}: its views do not find their files (was the home moved?); say `stepledger build`. {error}") from error
         if _builds(home) == before:
             return found
     raise UsageError("the runs are being rebuilt all the time; try again when the writer has finished")

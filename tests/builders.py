@@ -161,7 +161,8 @@ def read_raw(path: Path, folder: Path, **options: Any) -> Path:
 def raw_rows(folder: Path, table: str, columns: str = "*", order: str = "ALL") -> list[tuple[Any, ...]]:
     """Rows of a raw table written by read_raw."""
     scan = f"read_parquet('{folder}/run/*/{table}.parquet', hive_partitioning = false)"
-    return duckdb.sql(f"SELECT {columns} FROM {scan} ORDER BY {order}").fetchall()
+    with duckdb.connect() as con:
+        return duck.rows(con, f"SELECT {columns} FROM {scan} ORDER BY {order}")
 
 
 def build_tables(run_folder: Path, spill: Path) -> duckdb.DuckDBPyConnection:

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from pipeline.errors import SideFile, TraceError
 from pipeline.sources.job import ReadJob
-from pipeline.sources.kineto import read_kineto
-from pipeline.sources.nsys import read_nsys
 from pipeline.sources.nsys.report import exports_of
 
 _SQLITE = b"SQLite format 3\0"
@@ -41,12 +39,27 @@ def fresh_export(report: Path) -> Path | None:
     return next((p for p in exports_of(report) if p.stat().st_mtime >= report.stat().st_mtime), None)
 
 
+# Readers are imported when a file needs them: each brings libraries that commands which only look at names should not load.
+
+
+def _kineto() -> Callable[[ReadJob], None]:
+    from pipeline.sources.kineto import read_kineto
+
+    return read_kineto
+
+
+def _nsys() -> Callable[[ReadJob], None]:
+    from pipeline.sources.nsys import read_nsys
+
+    return read_nsys
+
+
 def reader_for(path: Path) -> Callable[[ReadJob], None]:
     """The reader of `path`. Raises SideFile for a known side file, TraceError for what no reader can read."""
     if note := side_file_note(path.name):
         raise SideFile(path.name, note)
     if is_report_folder(path):
-        return read_nsys
+        return _nsys()
     if export := fresh_export(path):
         raise SideFile(path.name, f"the report that {export.name} beside it was exported from; the export is read")
     try:
@@ -66,5 +79,5 @@ def reader_for(path: Path) -> Callable[[ReadJob], None]:
             path.name, where="opening it", found=error.strerror or str(error), wanted="a readable file", advice="Check its permissions."
         ) from error
     if start.startswith(_SQLITE) or path.suffix in {".sqlite", ".nsys-rep"}:
-        return read_nsys
-    return read_kineto
+        return _nsys()
+    return _kineto()
