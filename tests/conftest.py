@@ -16,7 +16,10 @@ _SHARED = Path(os.environ.get("STEPLEDGER_SHARED_TRACES", Path(__file__).resolve
 
 os.environ.pop("COLUMNS", None)  # a width given from outside (pytest-xdist sets one) would fold tables
 
-settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+# CI looks at the same examples every time; everybody else looks at new ones.
+settings.register_profile(
+    "default", derandomize="CI" in os.environ, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 settings.load_profile("default")
 
 
