@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,28 @@ def test_a_file_is_written_aside_and_replaces_the_old_one_whole(tmp_path: Path) 
         write_file(tmp_path / "d" / "f", b"new")
         assert reader.read() == b"old"
     assert {p.name: p.read_bytes() for p in (tmp_path / "d").iterdir()} == {"f": b"new"}
+
+
+def test_a_folder_is_never_missing_while_it_is_exchanged(tmp_path: Path) -> None:
+    """A reader that looks all the time finds the old folder or the new one, in every one of many exchanges."""
+    target, old = tmp_path / "target", tmp_path / "old"
+    for folder in (target, old):
+        folder.mkdir()
+    missing, done = [], threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            if not target.is_dir():
+                missing.append(True)
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    try:
+        for number in range(400):
+            staged = tmp_path / f"staged-{number}"
+            staged.mkdir()
+            exchange_folder(staged, target, old)
+    finally:
+        done.set()
+        reader.join()
+    assert missing == []

@@ -35,6 +35,11 @@ def test_communication_shows_on_both_sides_of_compute() -> None:
     assert exposed((REDUCE, 0, 100), (GEMM, 10, 30), (GEMM, 50, 60)) == [70, 20, 10]
 
 
+def test_earlier_work_of_its_own_class_hides_nothing() -> None:
+    """Each of several collectives one after another is exposed in full, and less only what compute covers of it."""
+    assert exposed((REDUCE, 0, 10), (GEMM, 12, 18), (REDUCE, 20, 30), (GEMM, 38, 44), (REDUCE, 40, 50)) == [10, 6, 10, 6, 6]
+
+
 def test_of_two_of_a_class_the_first_owns() -> None:
     """Overlapping kernels on two streams are booked once."""
     assert exposed((GEMM, 0, 10), (GEMM, 4, 14), (GEMM, 6, 8)) == [10, 4, 0]
