@@ -18,7 +18,7 @@ from pipeline.errors import ModelError, StepledgerError
 from pipeline.resources import resource
 from pipeline.rules import RuleSet
 
-CONTRACT_VERSION = 2
+CONTRACT_VERSION = 3
 """Raised when the columns or the meaning of a mart change: marts of an older version are rebuilt."""
 
 _LAYERS = ("staging", "intermediate", "marts")

@@ -60,10 +60,12 @@ class RuleSet:
     sha: str
 
     def install(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Create the macros and tables that models use: first_rule, neighbour_rule, parse_step_marker, kernel_rule, category_info."""
+        """Create the macros and tables that models use: those of kernel rules, of step markers (and their scopes and drafts), and of categories."""
         con.execute(f"CREATE MACRO first_rule(name, ops) AS {_first_rule(self.rules)}")
         con.execute(f"CREATE MACRO neighbour_rule(name, category_before, category_after) AS {_neighbour_rule(self.rules)}")
         con.execute(f"CREATE MACRO parse_step_marker(name) AS {_parse_step_marker()}")
+        for kind in ("scope", "draft"):
+            con.execute(f"CREATE MACRO is_step_{kind}(name) AS {_matches_any(kind)}")
         rows = [(i, r.id, r.category, r.subcategory, r.is_fused) for i, r in enumerate(self.rules)]
         rows += [(len(rows), "unclassified", "unclassified", None, False), (len(rows) + 1, "opaque_graph", "opaque", "graph", False)]
         values = ", ".join(f"({', '.join(literal(v) for v in row)})" for row in rows)
@@ -89,6 +91,11 @@ def rollups() -> tuple[str, ...]:
 def step_markers() -> tuple[dict[str, Any], ...]:
     """schemas/step_markers.toml."""
     return tuple(tomllib.loads(_schema("step_markers.toml"))["marker"])
+
+
+def _matches_any(kind: str) -> str:
+    entries = tomllib.loads(_schema("step_markers.toml"))[kind]
+    return " OR ".join(f"regexp_matches(name, {literal(entry['pattern'])})" for entry in entries)
 
 
 def load_rules(user_file: Path | None = None) -> RuleSet:
@@ -215,7 +222,7 @@ def _parse_step_marker() -> str:
         )
         facts = (
             f"marker_id: {literal(marker['id'])}, engine: {literal(marker['engine'])}, level: {marker['level']}, "
-            f"confidence: {marker['confidence']}::DOUBLE, phase_rule: {literal(marker['phase'])}"
+            f"confidence: {marker['confidence']}::DOUBLE, phase_rule: {literal(marker['phase'])}, part: {literal(marker.get('part'))}::VARCHAR"
         )
         whens.append(f"WHEN regexp_matches(name, {pattern}) THEN {{{facts}, {counts}}}")
     return f"CASE {' '.join(whens)} END"

@@ -72,8 +72,8 @@ MUTATIONS = [
     broken("booked_once", "step_breakdown", "SELECT * REPLACE (calls + (category = 'gemm')::INT AS calls) FROM good.step_breakdown"),
     broken("booked_once", "step_breakdown", "SELECT * REPLACE (busy_ns - (step = 0)::INT AS busy_ns) FROM good.step_breakdown"),
     broken(
-        "booked_once", "activity", f"FROM good.activity WHERE NOT ({LAST})", "timeline_closes",
-        why="an activity that is missing takes its exposed time with it",
+        "booked_once", "activity", f"FROM good.activity WHERE NOT ({LAST})", "timeline_closes", "decode_kernels_agree",
+        why="an activity that is missing takes its exposed time with it, and its step ran other kernels than its peers",
     ),
     broken(
         "booked_once", "activity", "SELECT * REPLACE (dur_ns + (activity_id = 5)::INT AS dur_ns) FROM good.activity",
@@ -118,6 +118,10 @@ MUTATIONS = [
     broken("file_issues_warn", "raw.issue", issue("bad_value", "warn")),
     # The steps.
     broken("capture_start_skew", "steps", "SELECT * REPLACE (CASE step WHEN 0 THEN 'capture_start_skew' END AS incomplete_reason) FROM good.steps"),
+    broken(
+        "decode_kernels_agree", "activity",
+        f"SELECT * REPLACE (CASE WHEN {ONE_STEP} AND category = 'gemm' THEN name || '_other' ELSE name END AS name) FROM good.activity",
+    ),
     broken("empty_steps", "steps", "SELECT * REPLACE (CASE WHEN step > 3 THEN 'empty' ELSE phase END AS phase) FROM good.steps"),
     broken("step_methods_agree", "step_methods", "SELECT * REPLACE (method <> 'graph' AS is_agreed) FROM good.step_methods"),
     broken(

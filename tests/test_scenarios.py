@@ -46,7 +46,7 @@ def _rules() -> RuleSet:
     """Our rules for the names used here: a build with all of them takes several times as long."""
     used = {
         "inductor_embedding", "inductor_norm", "nccl_all_reduce", "nvjet", "fa3_forward", "fa3_combine", "grouped_topk", "moe_align", "marlin_moe",
-        "act_and_mul", "argmax", "memcpy_dtoh",
+        "act_and_mul", "argmax", "memcpy_dtoh", "nccl_all_gather", "nccl_reduce_scatter",
     }  # fmt: skip
     return RuleSet(tuple(rule for rule in load_rules().rules if rule.id in used), "few")
 
@@ -89,7 +89,7 @@ DIALECTS = [
     ("vllm", [DECODE, "execute_context_1(64)_generation_0(0)", DECODE], ["decode", "prefill", "decode"]),
     ("vllm", ["execute_new_0_cached_2", "execute_new_1_cached_0", "execute_new_0_cached_3"], ["decode", "prefill", "decode"]),
     ("sglang", ["step[EXTEND bs=1 toks=64]", "step[DECODE bs=2]", "step[IDLE bs=0]"], ["prefill", "decode", "dummy"]),
-    ("sglang", ["step[TARGET_VERIFY bs=2]", "step[DRAFT_EXTEND_V2 bs=2]", "step[TARGET_VERIFY bs=2]"], ["verify", "draft", "verify"]),
+    ("sglang", ["step[TARGET_VERIFY bs=2]", "step[MIXED bs=2]", "step[TARGET_VERIFY bs=2]"], ["verify", "mixed", "verify"]),
     (
         "tensorrt_llm",
         ["[Executor] _forward_step 1: 1 ctx reqs, 0 gen reqs", "[Executor] _forward_step 2: 1 ctx reqs, 64 ctx tokens, 3 gen reqs",
@@ -257,6 +257,60 @@ def test_kernels_delivered_as_one_burst_are_booked_by_their_launch() -> None:
             (2, 10, 0, 0, None),
         ]
         assert rows(con, "SELECT activities, busy_ns, exposed_ns + idle_ns + unknown_ns = end_ns - start_ns FROM timeline") == [(30, 0, True)]
+
+
+def test_a_burst_of_equal_stamps_refuses_per_step_numbers() -> None:
+    """sglang#31545: twenty kernels with one start on one stream: their times are those of delivery, so no step of that rank counts."""
+    burst = Scene("t0", 0)
+    good = Scene("t1", 1)
+    for step in range(3):
+        for scene, spread in ((burst, 0), (good, 10)):
+            scene.step(10_000 * step, 40)
+            scene.launch(10_000 * step + 1, *[(GEMM, 10_000 * step + 500 + spread * n, 5) for n in range(20)], call="cudaGraphLaunch")
+    with build_scenes(burst, good, wanted=WANTED) as con:
+        found = rows(
+            con, "SELECT trace_id, is_complete, incomplete_reason, count(wall_ns), count(idle_inside_ns) FROM steps GROUP BY ALL ORDER BY ALL"
+        )
+        assert found == [("t0", False, "unusable_timestamps", 0, 0), ("t1", True, None, 2, 3)]
+        assert rows(con, "SELECT DISTINCT ranks FROM run_breakdown") == [(1,)]
+
+
+def test_a_step_whose_range_is_still_open_is_not_complete() -> None:
+    """A capture that ends inside a forward pass: its last step may be short, and says why it is left out."""
+    scene = Scene(source="nsys")
+    for step in range(3):
+        scene.step(10_000 * step, 40).launch(10_000 * step + 1, (GEMM, 10_000 * step + 500, 50))
+    scene.notes[-1] = {**scene.notes[-1], "is_open": True, "dur_ns": None}
+    with build_scenes(scene, wanted=WANTED) as con:
+        assert rows(con, "SELECT step, incomplete_reason FROM steps ORDER BY step") == [(0, None), (1, None), (2, "ends_after_capture")]
+
+
+def test_an_iteration_of_speculative_decoding_is_one_step(tmp_path: Path) -> None:
+    """SGLang marks each pass: two drafts and the verifying pass are one verify step, and the drafts' kernels say what they are."""
+    made = StepBuilder()
+    block = [(name, 2_000) for name in LAYER]
+    for _ in range(3):
+        for _ in range(2):
+            made.step(block, "step[DECODE bs=4]")
+        made.step([*block, *block, *block, (NORM, 2_000), (GEMM, 2_000), (ARGMAX, 2_000)], "step[TARGET_VERIFY bs=4]")
+    con = told(tmp_path, made.events, wanted=("steps", "activity", "run_facts"))
+    assert rows(con, "SELECT step, phase, generation_requests, confidence, kernels FROM steps ORDER BY step") == [
+        (step, "verify", 4, 0.9, 5 * len(LAYER) + 3) for step in range(3)
+    ]
+    found = rows(con, "SELECT count(*) FILTER (WHERE role = 'draft'), count(DISTINCT layer) FROM activity WHERE step = 1")
+    assert found == [(2 * len(LAYER), 3)]
+
+
+def test_tokens_gathered_for_experts_stand_in_their_own_row(tmp_path: Path) -> None:
+    """Data-parallel attention: all-gather and reduce-scatter around the experts are dispatch and combine, not other collectives."""
+    gather, scatter = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(X)"
+    block = [NORM, GEMM, MLA, GEMM, NORM, gather, GEMM, TOPK, MARLIN_MOE, ACTIVATION, MARLIN_MOE, scatter]
+    made = StepBuilder()
+    for _ in range(3):
+        made.step([(name, 2_000) for name in (*block, *block, NORM, GEMM, gather, ARGMAX)])
+    con = told(tmp_path, made.events, wanted=("run_breakdown", "step_breakdown"))
+    found = rows(con, "SELECT rollup, calls_mode FROM run_breakdown WHERE rollup LIKE 'MoE d%' OR rollup LIKE 'Other c%' ORDER BY ALL")
+    assert found == [("MoE dispatch and combine", 4), ("Other collectives", 1)]
 
 
 def test_an_empty_capture_beside_a_good_one_is_not_compared(home: Home, tmp_path: Path) -> None:

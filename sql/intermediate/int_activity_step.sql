@@ -46,6 +46,8 @@ by_time AS (
 
 pattern AS (SELECT trace_id, device, step, start_ns FROM int_step_begin WHERE method = 'pattern'),
 
+stepped AS (SELECT DISTINCT trace_id, device FROM pattern),
+
 by_order AS (
     SELECT launched.trace_id, launched.activity_id, pattern.step
     FROM launched
@@ -64,9 +66,11 @@ SELECT
     END AS placed_by,
     CASE
         WHEN coalesce(launched.step, by_time.step, by_order.step) IS NOT NULL THEN NULL
+        WHEN stepped.device IS NOT NULL THEN 'before_first_step'
         WHEN launched.launch_ns IS NULL THEN 'no_launch_record'
         ELSE coalesce(launched.no_step_reason, 'no_marker')
     END AS no_step_reason
 FROM launched
 LEFT JOIN by_time USING (trace_id, activity_id)
 LEFT JOIN by_order USING (trace_id, activity_id)
+LEFT JOIN stepped ON launched.trace_id = stepped.trace_id AND launched.device = stepped.device

@@ -1,7 +1,8 @@
 -- The layer of each kernel of a step, from the order of kernels alone. A transformer block is attention, then an MLP or
--- experts; the next block begins at the first norm behind the MLP's activation or expert GEMMs. The norm behind the last
--- block is the final norm, so kernels from there on belong to no layer, nor do those of draft models behind the sampling that
--- follows it. A step in which a block lacks its attention proves nothing: no layers.
+-- experts; the next block begins at the first norm behind the MLP's activation or expert GEMMs. Where that norm is fused into
+-- the all-reduce of the MLP's sum, the kernel belongs to the block whose sum it reduces, and the next begins behind it. The norm
+-- behind the last block is the final norm, so kernels from there on belong to no layer, nor do those of draft models. A step in
+-- which a block lacks its attention proves nothing: no layers.
 -- grain: trace_id, activity_id (kernels of steps with layers only)
 WITH kernel AS (
     SELECT
@@ -10,13 +11,15 @@ WITH kernel AS (
         placed.step,
         rule.activity_id,
         rule.start_ns,
-        kernel_rule.category = 'norm' AS is_norm,
+        kernel_rule.category = 'norm' OR coalesce(kernel_rule.subcategory = 'fused_norm', FALSE) AS is_norm,
+        kernel_rule.category = 'allreduce' AS is_allreduce,
         kernel_rule.category = 'attention' AND kernel_rule.subcategory NOT IN ('combine', 'indexer') AS is_attention,
         kernel_rule.category IN ('activation', 'moe_gemm') AS is_mlp,
         kernel_rule.category = 'sampling' AS is_sampling
     FROM int_activity_rule AS rule
     INNER JOIN int_activity_step AS placed USING (trace_id, activity_id)
     INNER JOIN kernel_rule USING (rule_id)
+    ANTI JOIN int_draft AS draft ON rule.trace_id = draft.trace_id AND rule.activity_id = draft.activity_id
     WHERE placed.step IS NOT NULL AND rule.kind = 'kernel'
 ),
 
@@ -44,7 +47,7 @@ numbered AS (
         sum(coalesce(landmark.is_begin, FALSE)::INTEGER) OVER (
             PARTITION BY kernel.trace_id, kernel.device, kernel.step
             ORDER BY kernel.start_ns, kernel.activity_id ROWS UNBOUNDED PRECEDING
-        ) - 1 AS block
+        ) - CASE WHEN landmark.is_begin AND kernel.is_allreduce THEN 2 ELSE 1 END AS block
     FROM kernel
     LEFT JOIN landmark USING (trace_id, activity_id)
 ),

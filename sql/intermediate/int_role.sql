@@ -3,7 +3,10 @@
 -- last GEMM between attention and the norm behind it. mla_absorb: beside MLA, the GEMM right before attention behind the KV
 -- write, and the one right behind attention when another follows before the norm. shared: other GEMMs behind the norm of a
 -- layer with experts, if its router is known. dense_mlp: GEMMs behind the norm of a layer without experts. lm_head: GEMMs
--- behind the last layer, before sampling.
+-- behind the last layer, before sampling. q_a, q_b, kv_a: beside MLA, the GEMMs before the KV write, where a norm between them
+-- (or the name of the fused kernel) shows the low-rank query; one GEMM that makes q_a and kv_a is q_a. dispatch, combine:
+-- kernels so named, and all-to-alls of a layer with experts before its first and behind its last expert GEMM; its all-gathers and reduce-scatters
+-- there too, unless attention ends in a reduce-scatter: that is sequence parallelism. draft: all kernels of draft models.
 -- grain: trace_id, activity_id (activities with a role only)
 WITH kernel AS (
     SELECT
@@ -33,7 +36,9 @@ layer_span AS (
         max(start_ns) FILTER (WHERE category = 'attention') AS attention_end_ns,
         bool_or(category = 'attention' AND subcategory = 'mla') AS is_mla,
         bool_or(category = 'moe_gemm') AS has_experts,
-        min(start_ns) FILTER (WHERE category = 'kv_cache') AS cache_ns
+        min(start_ns) FILTER (WHERE category = 'kv_cache') AS cache_ns,
+        min(start_ns) FILTER (WHERE category = 'moe_gemm') AS experts_ns,
+        max(start_ns) FILTER (WHERE category = 'moe_gemm') AS experts_end_ns
     FROM kernel
     WHERE layer IS NOT NULL
     GROUP BY trace_id, device, step, layer
@@ -48,7 +53,7 @@ placed AS (
 norm_behind AS (
     SELECT trace_id, device, step, layer, min(start_ns) AS norm_ns
     FROM placed
-    WHERE category = 'norm' AND start_ns > attention_end_ns
+    WHERE (category = 'norm' OR subcategory = 'fused_norm') AND start_ns > attention_end_ns
     GROUP BY trace_id, device, step, layer
 ),
 
@@ -93,6 +98,47 @@ last_before_attention AS (
     QUALIFY row_number() OVER (PARTITION BY trace_id, device, step, layer ORDER BY start_ns DESC, activity_id DESC) = 1
 ),
 
+normed AS (
+    SELECT
+        *,
+        count(*) FILTER (WHERE category = 'norm') OVER (PARTITION BY trace_id, device, step, layer ORDER BY start_ns, activity_id) AS norms,
+        count(*) FILTER (WHERE category = 'norm' AND start_ns < cache_ns) OVER (PARTITION BY trace_id, device, step, layer) AS all_norms
+    FROM neighbours
+    WHERE category IN ('gemm', 'norm')
+),
+
+before_cache AS (
+    SELECT
+        *,
+        row_number() OVER in_layer AS place,
+        lag(norms) OVER in_layer AS norms_before,
+        count(*) OVER (PARTITION BY trace_id, device, step, layer) AS gemms
+    FROM normed
+    WHERE category = 'gemm' AND NOT is_reduce AND is_mla AND start_ns < cache_ns
+    WINDOW in_layer AS (PARTITION BY trace_id, device, step, layer ORDER BY start_ns, activity_id)
+),
+
+low_rank AS (
+    SELECT
+        *,
+        bool_or(place = 1 AND subcategory = 'fused_a') OVER (PARTITION BY trace_id, device, step, layer) AS is_fused_a,
+        bool_or(place = 2 AND norms > norms_before) OVER (PARTITION BY trace_id, device, step, layer) AS is_low_rank
+    FROM before_cache
+),
+
+of_latent AS (
+    SELECT
+        trace_id,
+        activity_id,
+        CASE
+            WHEN NOT (gemms = 2 AND is_fused_a) AND NOT (gemms IN (2, 3) AND is_low_rank) THEN NULL
+            WHEN place = 1 THEN 'q_a'
+            WHEN place = 2 THEN 'q_b'
+            WHEN place = 3 AND all_norms > norms THEN 'kv_a'
+        END AS role
+    FROM low_rank
+),
+
 of_gemm AS (
     SELECT
         gemm.*,
@@ -103,11 +149,44 @@ of_gemm AS (
             WHEN behind.place = behind.gemms THEN 'o_proj'
             WHEN gemm.is_mla AND behind.place = 1 THEN 'mla_absorb'
             WHEN before_it.activity_id IS NOT NULL THEN 'mla_absorb'
+            ELSE of_latent.role
         END AS role
     FROM gemm
     LEFT JOIN between_attention_and_norm AS behind ON gemm.trace_id = behind.trace_id AND gemm.activity_id = behind.activity_id
     LEFT JOIN last_before_attention AS before_it
         ON gemm.trace_id = before_it.trace_id AND gemm.activity_id = before_it.activity_id
+    LEFT JOIN of_latent ON gemm.trace_id = of_latent.trace_id AND gemm.activity_id = of_latent.activity_id
+),
+
+-- Attention of a layer that ends in a reduce-scatter is sequence-parallel: what gathers behind it is no dispatch.
+exchanged AS (
+    SELECT
+        placed.*,
+        norm_behind.norm_ns,
+        coalesce(placed.subcategory, '') AS kind,
+        bool_or(
+            coalesce(
+                placed.subcategory = 'reduce_scatter'
+                AND placed.start_ns > placed.attention_end_ns AND placed.start_ns < norm_behind.norm_ns,
+                FALSE
+            )
+        ) OVER (PARTITION BY placed.trace_id, placed.device, placed.step, placed.layer) AS is_sequence_parallel
+    FROM placed
+    LEFT JOIN norm_behind USING (trace_id, device, step, layer)
+    WHERE placed.has_experts AND placed.category IN ('collective', 'all_to_all')
+),
+
+of_exchange AS (
+    SELECT
+        trace_id,
+        activity_id,
+        CASE
+            WHEN category = 'collective' AND (is_sequence_parallel OR norm_ns IS NULL) THEN NULL
+            WHEN start_ns > coalesce(norm_ns, attention_end_ns) AND start_ns < experts_ns AND kind <> 'reduce_scatter' THEN 'dispatch'
+            WHEN start_ns > experts_end_ns AND kind <> 'all_gather' THEN 'combine'
+        END AS role
+    FROM exchanged
+    WHERE kind IN ('all_gather', 'reduce_scatter') OR (category = 'all_to_all' AND kind NOT IN ('dispatch', 'combine'))
 ),
 
 with_reduce AS (
@@ -132,7 +211,14 @@ first_sampling AS (
 SELECT rule.trace_id, rule.activity_id, 'embed' AS role
 FROM int_activity_rule AS rule
 INNER JOIN kernel_rule USING (rule_id)
+ANTI JOIN int_draft AS draft ON rule.trace_id = draft.trace_id AND rule.activity_id = draft.activity_id
 WHERE kernel_rule.category = 'embedding'
+UNION ALL
+SELECT rule.trace_id, rule.activity_id, kernel_rule.subcategory AS role
+FROM int_activity_rule AS rule
+INNER JOIN kernel_rule USING (rule_id)
+ANTI JOIN int_draft AS draft ON rule.trace_id = draft.trace_id AND rule.activity_id = draft.activity_id
+WHERE kernel_rule.category = 'all_to_all' AND kernel_rule.subcategory IN ('dispatch', 'combine')
 UNION ALL
 SELECT kernel.trace_id, kernel.activity_id, 'logits' AS role
 FROM kernel
@@ -151,3 +237,10 @@ SELECT kernel.trace_id, kernel.activity_id, 'lm_head' AS role
 FROM kernel
 INNER JOIN first_sampling USING (trace_id, device, step)
 WHERE kernel.is_behind_layers AND kernel.category = 'gemm' AND kernel.start_ns < first_sampling.sampling_ns
+UNION ALL
+SELECT trace_id, activity_id, role
+FROM of_exchange
+WHERE role IS NOT NULL
+UNION ALL
+SELECT trace_id, activity_id, 'draft' AS role
+FROM int_draft

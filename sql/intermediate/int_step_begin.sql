@@ -15,13 +15,14 @@ WITH annotated AS (
         marker.end_ns,
         marker.phase,
         marker.confidence,
+        marker.is_cut,
         marker.context_requests,
         marker.scheduled_context_tokens,
         marker.generation_requests,
         marker.generation_tokens,
         marker.graph_tokens,
         marker.kv_tokens
-    FROM int_step_marker AS marker
+    FROM int_marked_pass AS marker
     INNER JOIN stg_trace AS trace USING (trace_id)
 ),
 

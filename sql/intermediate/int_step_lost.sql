@@ -1,18 +1,20 @@
 -- Steps in which the profiler lost records: held against peers (steps of one source with the same marker text, phase and
 -- method; of those found by kernel order all, since a step cut short has no phase there), the kernels of the model itself are
--- fewer, name by name never more, than in the multiset that more than half of at least three peers share. Profilers drop
--- records anywhere in a capture and say nothing. Input copies, sampling and other small kernels differ between honest steps,
--- so they are not compared.
+-- fewer, name by name never more, than in the multiset that more than half of at least three peers share. Peers are steps of
+-- all ranks; of its own device alone where ranks do different work (they send to each other: pipeline parallel) or where all
+-- ranks together have no usual multiset. Profilers drop records anywhere in a capture and say nothing. Input copies, sampling
+-- and other small kernels differ between honest steps, so they are not compared.
 -- grain: trace_id, device, step
 WITH kernel AS (
-    SELECT rule.trace_id, rule.device, placed.step, rule.name, count(*) AS calls
+    SELECT
+        rule.trace_id, rule.device, placed.step, rule.name, count(*) AS calls, bool_or(kernel_rule.category = 'p2p') AS is_p2p
     FROM int_activity_rule AS rule
     INNER JOIN int_activity_step AS placed USING (trace_id, activity_id)
     INNER JOIN kernel_rule USING (rule_id)
     WHERE
         placed.step IS NOT NULL AND rule.kind = 'kernel'
         AND kernel_rule.category IN (
-            'allreduce', 'all_to_all', 'collective', 'attention', 'moe_gemm', 'gemm', 'routing', 'norm', 'activation', 'rope', 'kv_cache'
+            'allreduce', 'all_to_all', 'collective', 'p2p', 'attention', 'moe_gemm', 'gemm', 'routing', 'norm', 'activation', 'rope', 'kv_cache'
         )
     GROUP BY ALL
 ),
@@ -29,18 +31,40 @@ begun AS (
     INNER JOIN stg_trace AS trace USING (trace_id)
 ),
 
-step AS (
+one_step AS (
     SELECT
         kernel.trace_id,
         kernel.device,
         kernel.step,
         any_value(begun.peers) AS peers,
+        bool_or(kernel.is_p2p) AS is_p2p,
         hash(list((kernel.name, kernel.calls) ORDER BY kernel.name)) AS multiset,
         sum(kernel.calls) AS kernels
     FROM kernel
     INNER JOIN begun
         ON kernel.trace_id = begun.trace_id AND kernel.step = begun.step AND coalesce(begun.device = kernel.device, TRUE)
     GROUP BY kernel.trace_id, kernel.device, kernel.step
+),
+
+step_of AS (
+    SELECT *, bool_or(is_p2p) OVER (PARTITION BY peers) AS is_pipelined FROM one_step
+),
+
+variant AS (SELECT peers, multiset, count(*) AS times FROM step_of WHERE NOT is_pipelined GROUP BY peers, multiset),
+
+of_all_ranks AS (
+    SELECT peers
+    FROM variant
+    GROUP BY peers
+    HAVING sum(times) >= 3 AND max(times) * 2 > sum(times)
+),
+
+step AS (
+    SELECT
+        step_of.* EXCLUDE (peers),
+        CASE WHEN of_all_ranks.peers IS NULL THEN concat_ws(' ', step_of.trace_id, step_of.device, step_of.peers) ELSE step_of.peers END AS peers
+    FROM step_of
+    LEFT JOIN of_all_ranks USING (peers)
 ),
 
 tally AS (

@@ -1,4 +1,5 @@
--- Annotations that mark a forward pass, with what their text tells; one level per trace, nested repeats left out.
+-- Annotations that mark a forward pass, with what their text tells; one level per trace, nested repeats left out. is_cut: still
+-- open when recording stopped, and the last of its thread.
 -- grain: trace_id, step
 WITH parsed AS (
     SELECT DISTINCT name, parse_step_marker(name) AS marker
@@ -51,6 +52,9 @@ SELECT
     marker.marker_id,
     marker.engine,
     marker.confidence,
+    marker.part,
+    outermost.is_open AND outermost.start_ns = max(outermost.start_ns) OVER (PARTITION BY outermost.trace_id, outermost.pid, outermost.tid)
+        AS is_cut,
     marker.context_requests,
     marker.scheduled_context_tokens,
     marker.generation_requests,

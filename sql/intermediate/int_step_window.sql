@@ -4,7 +4,8 @@
 WITH activity AS (
     SELECT
         rule.trace_id, rule.device, placed.step, rule.kind, rule.start_ns, rule.end_ns, rule.dur_ns,
-        rule.correlation, rule.is_graph, rule.launch_ns
+        rule.correlation, rule.is_graph, rule.launch_ns,
+        placed.placed_by
     FROM int_activity_rule AS rule
     INNER JOIN int_activity_step AS placed USING (trace_id, activity_id)
     WHERE placed.step IS NOT NULL
@@ -20,6 +21,7 @@ by_step AS (
         sum(dur_ns)::BIGINT AS busy_ns,
         count(*) AS activities,
         count(*) FILTER (WHERE kind = 'kernel') AS kernels,
+        count(*) FILTER (WHERE placed_by <> 'launch_same_thread') AS placed_by_time,
         count(DISTINCT correlation) FILTER (WHERE is_graph) AS graph_launches
     FROM activity
     GROUP BY trace_id, device, step

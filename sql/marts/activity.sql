@@ -18,7 +18,8 @@ SELECT
     kernel_rule.category,
     kernel_rule.subcategory,
     role.role,
-    category.rollup,
+    -- The proven purpose of an all-gather or reduce-scatter decides its row of the table.
+    CASE WHEN role.role IN ('dispatch', 'combine') THEN 'MoE dispatch and combine' ELSE category.rollup END AS rollup,
     kernel_rule.is_fused,
     rule.rule_id,
     rule.op,

@@ -1,16 +1,16 @@
 -- Calls and time of each kernel name per phase; `unknown` holds what belongs to no step.
--- grain: source, phase, name, rule_id
+-- grain: source, phase, name, rule_id, rollup
 WITH per_step AS (
-    SELECT source, phase, name, rule_id, trace_id, device, step, count(*) AS calls
+    SELECT source, phase, name, rule_id, rollup, trace_id, device, step, count(*) AS calls
     FROM activity
     WHERE step IS NOT NULL
     GROUP BY ALL
 ),
 
-call_count AS (SELECT source, phase, name, rule_id, calls, count(*) AS times FROM per_step GROUP BY ALL),
+call_count AS (SELECT source, phase, name, rule_id, rollup, calls, count(*) AS times FROM per_step GROUP BY ALL),
 
 calls AS (
-    SELECT source, phase, name, rule_id, arg_min(calls, (-times, calls)) AS calls_mode
+    SELECT source, phase, name, rule_id, rollup, arg_min(calls, (-times, calls)) AS calls_mode
     FROM call_count
     GROUP BY ALL
 ),
@@ -40,4 +40,4 @@ SELECT
     round(booked.p99 / 1e3, 3) AS us_p99,
     share_of(booked.busy_ns, sum(booked.busy_ns) OVER (PARTITION BY booked.source, booked.phase)) AS share
 FROM booked
-LEFT JOIN calls USING (source, phase, name, rule_id)
+LEFT JOIN calls USING (source, phase, name, rule_id, rollup)

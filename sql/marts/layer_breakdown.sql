@@ -1,5 +1,5 @@
 -- Calls and time of each kind of work in each layer, over the complete steps of a phase.
--- grain: source, phase, layer, category
+-- grain: source, phase, layer, category, rollup
 WITH work AS (
     SELECT
         activity.run_id,
@@ -22,13 +22,13 @@ WITH work AS (
 ),
 
 call_count AS (
-    SELECT source, phase, layer, category, calls, count(*) AS times
+    SELECT source, phase, layer, category, rollup, calls, count(*) AS times
     FROM work
     GROUP BY ALL
 ),
 
 calls AS (
-    SELECT source, phase, layer, category, min(calls) AS calls_min, arg_min(calls, (-times, calls)) AS calls_mode, max(calls) AS calls_max
+    SELECT source, phase, layer, category, rollup, min(calls) AS calls_min, arg_min(calls, (-times, calls)) AS calls_mode, max(calls) AS calls_max
     FROM call_count
     GROUP BY ALL
 )
@@ -48,5 +48,5 @@ SELECT
     round(avg(work.busy_ns) / 1e3, 3) AS us_mean,
     round(median(work.exposed_ns) / 1e3, 3) AS exposed_us_p50
 FROM work
-INNER JOIN calls USING (source, phase, layer, category)
+INNER JOIN calls USING (source, phase, layer, category, rollup)
 GROUP BY work.run_id, work.source, work.phase, work.layer, work.category, work.rollup

@@ -26,7 +26,7 @@ counted AS (
 
 engine AS (
     SELECT trace.source, string_agg(DISTINCT marker.engine, ', ' ORDER BY marker.engine) AS engine
-    FROM int_step_marker AS marker
+    FROM int_marked_pass AS marker
     INNER JOIN stg_trace AS trace USING (trace_id)
     GROUP BY trace.source
 ),

@@ -1,6 +1,6 @@
 -- Calls and time of each kind of work in each step; activities that belong to no step stand in rows with step NULL, so that
 -- the sum over all rows is all GPU time.
--- grain: trace_id, device, step, category, subcategory
+-- grain: trace_id, device, step, category, subcategory, rollup
 WITH booked AS (
     SELECT
         run_id, source, trace_id, rank, device, step, phase, category, subcategory, rollup,

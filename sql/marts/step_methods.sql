@@ -3,7 +3,7 @@
 -- grain: trace_id, method
 WITH annotated AS (
     SELECT marker.trace_id, CASE WHEN trace.source = 'nsys' THEN 'nvtx' ELSE 'annotation' END AS method, count(*) AS steps
-    FROM int_step_marker AS marker
+    FROM int_marked_pass AS marker
     INNER JOIN stg_trace AS trace USING (trace_id)
     GROUP BY ALL
 ),

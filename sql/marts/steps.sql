@@ -35,9 +35,10 @@ step AS (
         time_line.start_ns AS gpu_start_ns,
         time_line.end_ns AS gpu_end_ns,
         -- A step with lost records, or before one, has no wall: its own end or the next one's start may be missing.
-        CASE WHEN NOT lost.is_lost AND NOT lost.is_next_lost THEN time_line.next_ns END AS next_ns,
+        CASE WHEN NOT lost.is_lost AND NOT lost.is_next_lost AND burst.bursts IS NULL THEN time_line.next_ns END AS next_ns,
         time_line.next_ns AS following_ns,
         coalesce(lost.is_lost, FALSE) AS is_lost,
+        burst.bursts IS NOT NULL AS is_burst,
         lost.is_first,
         lost.is_last
     FROM int_step_begin AS begin_at
@@ -48,6 +49,7 @@ step AS (
             AND coalesce(begin_at.device = time_line.device, TRUE)
     LEFT JOIN lost
         ON time_line.trace_id = lost.trace_id AND time_line.device = lost.device AND time_line.step = lost.step
+    LEFT JOIN int_burst AS burst ON time_line.trace_id = burst.trace_id AND time_line.device = burst.device
 ),
 
 timed AS (
@@ -79,7 +81,8 @@ SELECT
     match.match_id,
     CASE WHEN timed.activities IS NULL THEN 'empty' ELSE timed.phase END AS phase,
     timed.method,
-    timed.confidence,
+    CASE WHEN timed.method <> 'pattern' AND timed.placed_by_time * 2 > timed.activities THEN least(timed.confidence, 0.8) ELSE timed.confidence END
+        AS confidence,
     timed.label,
     timed.context_requests,
     timed.scheduled_context_tokens,
@@ -102,16 +105,17 @@ SELECT
     timed.covered_ns - timed.inside_ns AS borrowed_ns,
     CASE
         WHEN timed.wall_ns IS NOT NULL THEN timed.wall_ns - timed.covered_ns - timed.gap_after_ns
-        WHEN NOT timed.is_lost THEN timed.span_idle_ns
+        WHEN NOT timed.is_lost AND NOT timed.is_burst THEN timed.span_idle_ns
     END AS idle_inside_ns,
     timed.gap_after_ns,
     CASE WHEN timed.gap_after_ns > 0 THEN coalesce(cause.gap_cause, 'unknown') END AS gap_cause,
     timed.launch_lag_p50_ns,
-    timed.activities IS NOT NULL AND skew.step IS NULL AND NOT timed.is_lost AS is_complete,
+    timed.activities IS NOT NULL AND skew.step IS NULL AND NOT timed.is_lost AND NOT timed.is_burst AND timed.is_cut IS NOT TRUE AS is_complete,
     CASE
         WHEN timed.activities IS NULL THEN 'no_gpu_work'
+        WHEN timed.is_burst THEN 'unusable_timestamps'
         WHEN timed.is_lost AND timed.is_first THEN 'begins_before_capture'
-        WHEN timed.is_lost AND timed.is_last THEN 'ends_after_capture'
+        WHEN timed.is_cut OR (timed.is_lost AND timed.is_last) THEN 'ends_after_capture'
         WHEN timed.is_lost THEN 'records_lost'
         WHEN skew.step IS NOT NULL THEN 'capture_start_skew'
     END AS incomplete_reason

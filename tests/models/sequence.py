@@ -12,6 +12,8 @@ RULE = {
     "attention": "fa2_forward", "mla": "fa3_mla", "combine": "fa3_combine", "indexer": "indexer_logits", "allreduce": "nccl_all_reduce",
     "activation": "act_and_mul", "topk": "grouped_topk", "align": "moe_align", "expert": "marlin_moe", "sum": "moe_sum",
     "sample": "argmax", "cast": "inductor_cast", "fill": "torch_fill", "backward": "fa_backward", "strange": "unclassified",
+    "fused": "allreduce_residual_norm", "fused_a": "fused_a_gemm", "gather": "nccl_all_gather", "scatter": "nccl_reduce_scatter",
+    "exchange": "nccl_sendrecv_all_to_all", "ep_dispatch": "ep_dispatch", "ep_combine": "ep_combine", "send": "nccl_sendrecv",
 }  # fmt: skip
 """Short words for kinds of kernels, and a rule that files them."""
 

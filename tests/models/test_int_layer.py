@@ -121,3 +121,26 @@ def test_sixty_one_layers_are_found() -> None:
     """One dense and sixty mixture-of-experts layers, the model of the shared captures."""
     found = _layers(Sequence().run(" ".join([DENSE, *[MOE] * 60, HEAD])))
     assert {layer for layer, behind in found if not behind} == set(range(61))
+
+
+def test_a_norm_fused_into_the_all_reduce_ends_its_block() -> None:
+    """The fused kernel reduces the block's sum, so it is the block's; the next begins behind it, the head behind the last."""
+    block = "gemm attention gemm fused gemm activation gemm fused"
+    found = _layers(Sequence().run(f"embed allreduce norm {block} {block} gemm sample"))
+    first = [(None, False), (None, False), (0, False)]
+    assert found == first + _words(block, 0) + _words(block, 1) + [(None, True), (None, True)]
+
+
+def test_an_embedding_reduced_with_the_first_norm_stands_before_the_layers() -> None:
+    """The fused kernel before the first block reduces the embedding, not a layer."""
+    block = "gemm attention gemm fused gemm activation gemm fused"
+    found = _layers(Sequence().run(f"embed fused {block} {block} gemm sample"))
+    assert found == [(None, False), (None, False), *_words(block, 0), *_words(block, 1), (None, True), (None, True)]
+
+
+def test_kernels_of_drafts_have_no_layer() -> None:
+    """A draft model that runs before the verifying pass does not add to its layers."""
+    made = Sequence().run(DENSE).run(f"{DENSE} {DENSE}")
+    drafts = [{"trace_id": "t", "activity_id": i} for i in range(len(DENSE.split()))]
+    found = run_model("int_layer", made.tables() | {"int_draft": drafts}, "layer, is_behind_layers", "step, activity_id")
+    assert found == _words(DENSE, 0) + _words(DENSE, 1)

@@ -90,3 +90,39 @@ def test_an_activity_has_one_row_where_steps_are_per_device() -> None:
         "run_config": [{"hidden_size": 7168}],
     }
     assert run_model("int_message", tables, "activity_id, msg_nelems") == [(5, 2 * 7168)]
+
+
+def _learned(*calls: tuple[int, int | None], group: str = "tp", hidden: int | None = None) -> list[tuple[object, ...]]:
+    """Sizes of a graph's all-reduce (16 padded tokens) beside eager steps of (tokens, elements in the call's arguments)."""
+    layer: dict[str, Any] = {"layer": 0, "layers": 2, "is_behind_layers": False}
+    eager = list(enumerate(calls))
+    tables: dict[str, list[Row]] = {
+        "int_layer": [{"step": i, "activity_id": i} | layer for i, _ in eager] + [{"step": 90, "activity_id": 90} | layer],
+        "int_activity_rule": [{"activity_id": i, "rule_id": "nccl_all_reduce"} for i, _ in eager]
+        + [{"activity_id": 90, "rule_id": "nccl_all_reduce", "is_graph": True}],
+        "raw.gpu_activity": [
+            {"activity_id": i, "in_msg_nelems": nelems, "process_group": group if i else "tp"} for i, (_, nelems) in eager if nelems
+        ],
+        "int_step_begin": [DECODE | {"step": i, "generation_tokens": tokens} for i, (tokens, _) in eager] + [DECODE | {"step": 90}],
+        "int_step_tokens": [{"step": 90, "graph_tokens": 16}],
+        "run_config": [{"hidden_size": hidden}],
+    }
+    return run_model("int_message", tables, "activity_id, msg_nelems, msg_source", "activity_id")
+
+
+def test_eager_calls_show_the_hidden_size_to_graphs() -> None:
+    """Two eager steps of 512 and 3 tokens with 7168 elements a token: the graph's 16 tokens are 16 x 7168."""
+    assert _learned((512, 512 * 7168), (3, 3 * 7168)) == [(90, 16 * 7168, "graph_tokens x hidden size of eager calls")]
+
+
+def test_what_a_person_said_stands_before_what_calls_show() -> None:
+    """run_config's hidden size is used, and named, where it is given."""
+    assert _learned((512, 512 * 7168), (3, 3 * 7168), hidden=7168) == [(90, 16 * 7168, "graph_tokens x hidden_size")]
+
+
+def test_eager_calls_that_disagree_show_nothing() -> None:
+    """Other sizes a token, one number of tokens only, several communicators: no size is guessed."""
+    assert _learned((512, 512 * 7168), (3, 3 * 2048)) == []
+    assert _learned((512, 512 * 7168), (512, 512 * 7168)) == []
+    assert _learned((512, 512 * 7168), (3, 3 * 7168), group="dp") == []
+    assert _learned((512, 512 * 7168), (3, 3 * 7168 + 1)) == []

@@ -21,6 +21,15 @@ def _of(made: Sequence, first: int = 0) -> list[tuple[str, str | None]]:
     return [(k["name"], found.get(k["activity_id"])) for k in made.kernels if k["activity_id"] >= first and k["name"] in wanted]
 
 
+def _exchanges(block: str) -> list[tuple[str, str | None]]:
+    """(word, role) of the collectives and exchanges of the second of two equal layers."""
+    made = Sequence().run(block).run(block)
+    found: dict[int, str] = dict(run_model("int_role", made.tables() | {"int_layer": made.layer_rows()}, "activity_id, role"))
+    wanted = {"gather", "scatter", "exchange", "ep_dispatch", "ep_combine"}
+    behind = made.kernels[len(block.split()) :]
+    return [(k["name"], found.get(k["activity_id"])) for k in behind if k["name"] in wanted]
+
+
 def _second(block: str) -> list[tuple[str, str | None]]:
     return _roles(block, block)
 
@@ -125,3 +134,71 @@ def test_a_role_is_given_once() -> None:
     made = Sequence().run(f"{DENSE} {MOE} {MOE} {HEAD}").run(f"{DENSE} {MOE} {MOE} {HEAD}", 1)
     tables = made.tables() | {"int_layer": made.layer_rows()}
     assert run_model("int_role", tables, "count(*) = count(DISTINCT (trace_id, activity_id))") == [(True,)]
+
+
+def test_a_norm_between_shows_the_low_rank_query() -> None:
+    """Beside MLA: q_a, its norm, q_b, then kv_a with a norm of its own before the KV write."""
+    tail = "rope cache gemm mla gemm gemm allreduce norm gemm activation gemm"
+    assert _second(f"norm gemm norm gemm gemm norm {tail}")[:3] == [("gemm", "q_a"), ("gemm", "q_b"), ("gemm", "kv_a")]
+    assert _second(f"norm gemm norm gemm {tail}")[:2] == [("gemm", "q_a"), ("gemm", "q_b")]
+    assert _second(f"norm gemm norm gemm gemm {tail}")[:3] == [("gemm", "q_a"), ("gemm", "q_b"), ("gemm", None)]
+
+
+def test_a_full_rank_query_is_not_called_low_rank() -> None:
+    """Two GEMMs without a norm between them are the query and kv_a of a model without a low-rank query: unproven."""
+    assert _second("norm gemm gemm norm rope cache gemm mla gemm gemm norm gemm activation gemm")[:2] == [("gemm", None), ("gemm", None)]
+
+
+def test_the_fused_kernel_of_the_latent_projections_tells_by_its_name() -> None:
+    """Where norms are hidden in nameless fused kernels, fused_a's own name shows what the GEMM behind it is."""
+    made = Sequence()
+    for _ in range(2):
+        made.run("norm fused_a cast gemm rope cache gemm mla gemm gemm allreduce norm gemm activation gemm")
+    found: dict[int, str] = dict(run_model("int_role", made.tables() | {"int_layer": made.layer_rows()}, "activity_id, role"))
+    assert (found[1], found[3]) == ("q_a", "q_b")
+
+
+EXPERTS = "gemm topk expert activation expert sum"
+
+
+def test_gathering_before_the_experts_and_scattering_behind_them_is_dispatch_and_combine() -> None:
+    """Data-parallel attention does not reduce; what its layer with experts gathers and scatters are the experts' tokens."""
+    assert _exchanges(f"norm gemm attention gemm norm gather {EXPERTS} scatter") == [("gather", "dispatch"), ("scatter", "combine")]
+
+
+def test_in_sequence_parallelism_the_same_order_is_unproven() -> None:
+    """Where attention ends in a reduce-scatter, the all-gather behind the norm undoes it: no dispatch."""
+    block = f"norm gather gemm attention gemm scatter norm gather {EXPERTS} scatter"
+    assert {role for _, role in _exchanges(block)} == {None}
+
+
+def test_a_layer_without_experts_dispatches_nothing() -> None:
+    """Gather and scatter around a dense MLP are no dispatch and combine."""
+    assert {role for _, role in _exchanges("norm gemm attention gemm norm gather gemm activation gemm scatter")} == {None}
+
+
+def test_an_all_to_all_tells_by_its_place() -> None:
+    """NCCL's send and receive kernels before the first and behind the last expert GEMM."""
+    block = f"norm gemm attention gemm norm exchange {EXPERTS} exchange"
+    assert _exchanges(block) == [("exchange", "dispatch"), ("exchange", "combine")]
+
+
+def test_kernels_of_an_expert_parallel_library_tell_by_their_name() -> None:
+    """DeepEP's dispatch and combine are that wherever they stand, also in a step without layers."""
+    made = Sequence().run("ep_dispatch expert ep_combine")
+    assert run_model("int_role", made.tables(), "activity_id, role") == [(0, "dispatch"), (2, "combine")]
+
+
+def test_every_kernel_of_a_draft_model_is_draft() -> None:
+    """Its embedding too, and nothing else is said of it."""
+    made = Sequence().run("embed norm gemm ep_dispatch")
+    drafts = [{"trace_id": "t", "activity_id": i} for i in range(4)]
+    assert run_model("int_role", made.tables() | {"int_draft": drafts}, "activity_id, role") == [(i, "draft") for i in range(4)]
+
+
+def test_a_norm_fused_into_the_all_reduce_parts_attention_from_the_mlp() -> None:
+    """o_proj stands before the fused kernel, the dense MLP behind it."""
+    block = "gemm attention gemm fused gemm activation gemm fused"
+    made = Sequence().run(f"norm {block} {block}")
+    found: dict[int, str] = dict(run_model("int_role", made.tables() | {"int_layer": made.layer_rows()}, "activity_id, role"))
+    assert {i: role for i, role in found.items() if i > 8} == {11: "o_proj", 13: "dense_mlp", 15: "dense_mlp"}

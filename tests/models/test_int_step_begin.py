@@ -27,7 +27,7 @@ def _begun(trace: Row | None = None, **rows: list[Row]) -> list[tuple[object, ..
 
 def test_annotations_beat_replays_and_kernel_order() -> None:
     """Where the engine marks its steps nothing else is used."""
-    found = _begun(step_marker=[MARKER], replay_pass=[REPLAY], pattern_pass=[PATTERN])
+    found = _begun(marked_pass=[MARKER], replay_pass=[REPLAY], pattern_pass=[PATTERN])
     assert found == [(None, 0, "annotation", 100, 1.0, 2, "execute_context_0(0)_generation_2(2)")]
 
 
@@ -50,12 +50,12 @@ def test_without_any_of_them_there_are_no_steps() -> None:
 def test_the_method_is_chosen_per_trace() -> None:
     """A rank whose annotations are missing goes by its replays, beside ranks that have them."""
     other = {"trace_id": "u"}
-    tables = {"stg_trace": [{}, other], "int_step_marker": [MARKER], "int_replay_pass": [REPLAY, REPLAY | other]}
+    tables = {"stg_trace": [{}, other], "int_marked_pass": [MARKER], "int_replay_pass": [REPLAY, REPLAY | other]}
     assert run_model("int_step_begin", tables, "trace_id, method") == [("t", "annotation"), ("u", "graph")]
 
 
 @pytest.mark.parametrize(("source", "method"), [("kineto", "annotation"), ("nsys", "nvtx")])
 def test_ranges_of_nsys_are_called_nvtx(source: str, method: str) -> None:
     """The method says where the annotation came from."""
-    (found,) = _begun({"source": source}, step_marker=[MARKER])
+    (found,) = _begun({"source": source}, marked_pass=[MARKER])
     assert found[2] == method

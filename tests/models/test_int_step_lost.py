@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.duck import rows
 from tests.builders import ALL_REDUCE, GEMM
-from tests.models.sequence import DENSE, HEAD, Sequence
+from tests.models.sequence import DENSE, HEAD, Sequence, joined
 from tests.models.tables import Row, Scene, build_scenes, run_model
 
 STEP = f"embed {DENSE} {DENSE} {HEAD}"
@@ -136,3 +136,33 @@ def test_incomplete_steps_are_left_out_of_the_table() -> None:
     """Counts and means of the breakdown come from the whole steps alone."""
     with build_scenes(_scene(5, 5, 3, 5, 5), wanted=["run_breakdown"]) as con:
         assert rows(con, "SELECT rollup, steps, calls_min, calls_max FROM run_breakdown ORDER BY ALL") == [("AllReduce", 4, 2, 2), ("GEMM", 4, 3, 3)]
+
+
+def test_pipeline_stages_are_held_against_themselves() -> None:
+    """Two middle stages of three layers and a last one of two: the last is whole; a step of it with a hole is not."""
+    stage, last = f"{DENSE} {DENSE} {DENSE} send", f"{DENSE} {DENSE} send"
+    begun: list[Row] = []
+    ranks = []
+    for trace, words in (("r0", stage), ("r1", stage), ("r2", last)):
+        made = Sequence(trace_id=trace)
+        for number in range(4):
+            cut = trace == "r2" and number == 2
+            made.run(words.replace("gemm activation", "activation", 1) if cut else words, number)
+            begun.append({"trace_id": trace, "step": number, "phase": "decode", "label": LABEL})
+        ranks.append(made)
+    tables = joined(*ranks) | {"int_step_begin": begun, "stg_trace": [{"trace_id": t} for t in ("r0", "r1", "r2")]}
+    assert run_model("int_step_lost", tables, "trace_id, step, lost_kernels") == [("r2", 2, 1)]
+
+
+def test_ranks_of_different_work_judge_themselves() -> None:
+    """Where no multiset is usual over all ranks, a rank with three equal steps of its own still finds its fourth short."""
+    begun: list[Row] = []
+    ranks = []
+    for trace, words in (("r0", STEP), ("r1", f"{DENSE} {DENSE} {DENSE}")):
+        made = Sequence(trace_id=trace)
+        for number in range(4):
+            made.run(words.replace("gemm activation", "activation", 1) if (trace, number) == ("r1", 3) else words, number)
+            begun.append({"trace_id": trace, "step": number, "phase": "decode", "label": LABEL})
+        ranks.append(made)
+    tables = joined(*ranks) | {"int_step_begin": begun, "stg_trace": [{"trace_id": t} for t in ("r0", "r1")]}
+    assert run_model("int_step_lost", tables, "trace_id, step, lost_kernels") == [("r1", 3, 1)]

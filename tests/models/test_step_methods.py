@@ -19,7 +19,7 @@ def _methods(*, steps: list[Row], markers: int = 0, replays: int = 0, pattern: i
     tables: dict[str, list[Row]] = {
         "stg_trace": [{"source": source}],
         "steps": steps,
-        "int_step_marker": numbered(markers),
+        "int_marked_pass": numbered(markers),
         "int_replay_pass": numbered(replays),
         "int_pattern_pass": numbered(pattern),
         "int_step_begin": [{"step": step["step"], "method": step["method"]} for step in steps],

@@ -1,0 +1,14 @@
+-- Devices of traces whose kernels came in a burst: twenty and more on one stream share one start, so their time stamps are
+-- those of delivery, not of work, and no step of theirs has a usable time (sglang 31545).
+-- grain: trace_id, device
+WITH same_start AS (
+    SELECT trace_id, device, stream, start_ns
+    FROM stg_activity
+    WHERE kind = 'kernel' AND dur_ns > 0
+    GROUP BY trace_id, device, stream, start_ns
+    HAVING count(*) >= 20
+)
+
+SELECT trace_id, device, count(*) AS bursts
+FROM same_start
+GROUP BY trace_id, device
