@@ -1,0 +1,57 @@
+"""Answers of the analyses: a table with its title, what it rests on, and what it refuses; as text, JSON, CSV or Markdown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pipeline.output import print_table, write_rows
+
+ReportFormat = Literal["table", "json", "csv", "md"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """One table. `notes` are its assumptions, sources and refusals: part of the answer, never left out."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    notes: Sequence[str] = field(default_factory=tuple)
+
+
+def write_reports(reports: Sequence[Report], form: ReportFormat) -> None:
+    """Print reports. JSON and CSV hold the first one's rows alone, for programs; their notes go to stderr."""
+    if form in {"json", "csv"}:
+        first = reports[0]
+        write_rows(first.columns, first.rows, "json" if form == "json" else "csv")
+        sys.stdout.flush()
+        for note in (note for report in reports for note in (report.title, *report.notes)):
+            sys.stderr.write(f"{note}\n")
+        return
+    for number, report in enumerate(reports):
+        if number:
+            sys.stdout.write("\n")
+        if form == "md":
+            _write_markdown(report)
+        else:
+            sys.stdout.write(f"{report.title}\n")
+            if report.rows:
+                sys.stdout.flush()
+                print_table(report.columns, report.rows)
+            for note in report.notes:
+                sys.stdout.write(f"  {note}\n")
+
+
+def _write_markdown(report: Report) -> None:
+    sys.stdout.write(f"### {report.title}\n\n")
+    if report.rows:
+        lines = [report.columns, ["---"] * len(report.columns), *report.rows]
+        for line in lines:
+            cells = ("" if v is None else str(v).replace("|", "\\|").replace("\n", " ") for v in line)
+            sys.stdout.write(f"| {' | '.join(cells)} |\n")
+        sys.stdout.write("\n")
+    for note in report.notes:
+        sys.stdout.write(f"- {note}\n")
