@@ -12,9 +12,9 @@ from pathlib import Path
 import duckdb
 
 from pipeline import duck
-from pipeline.contracts import contracts
+from pipeline.contracts import Contract, contracts
 from pipeline.duck import literal
-from pipeline.errors import ModelError, StepledgerError
+from pipeline.errors import ModelError
 from pipeline.resources import resource
 from pipeline.rules import RuleSet
 
@@ -52,10 +52,25 @@ def models() -> tuple[Model, ...]:
             if _LAYERS.index(found[need].layer) > _LAYERS.index(model.layer):
                 raise ModelError(f"sql/{model.layer}/{model.name}.sql reads {need}, which is in a later layer")
     try:
-        order = TopologicalSorter({m.name: m.needs for m in found.values()}).static_order()
-        return tuple(found[name] for name in order)
+        TopologicalSorter({m.name: m.needs for m in found.values()}).prepare()
     except CycleError as error:
         raise ModelError(f"models depend on each other in a circle: {error.args[1]}") from error
+    return tuple(found[name] for name in _depth_first(found))
+
+
+def _depth_first(found: dict[str, Model]) -> list[str]:
+    """Each model right behind what it needs, so that few tables wait for their last reader at any time."""
+    order: dict[str, None] = {}
+
+    def visit(name: str) -> None:
+        if name not in order:
+            for need in sorted(found[name].needs):
+                visit(need)
+            order[name] = None
+
+    for name in found:
+        visit(name)
+    return list(order)
 
 
 @cache
@@ -82,23 +97,21 @@ def build_marts(
     threads: int,
     memory_limit: str,
 ) -> None:
-    """Write every mart of the run whose raw Parquet is under `raw_run` into `out`.
+    """Write every mart of the run whose raw Parquet is under `raw_run` into `out`. A table is dropped when no later model reads it.
 
     Raises ModelError if a model fails or its result is not what its contract says.
     """
     with duck.working(spill, threads=threads, memory_limit=memory_limit) as con:
         prepare(con, raw_run, run_id, rules, build_id, inputs_sha, config)
-        run_models(con)
-        for table, contract in contracts("marts").items():
-            key = ", ".join(f'"{k}"' for k in contract.grain)
-            try:
-                con.execute(
-                    f"COPY (SELECT {contract.select_list()} FROM {table} ORDER BY {key}) TO {literal(out / f'{table}.parquet')} "
-                    "(FORMAT parquet, COMPRESSION zstd)"
-                )
-            except duckdb.Error as error:
-                raise ModelError(f"marts.{table} is not what schemas/marts/{table}.toml says: {error}") from error
-            contract.check(con, f"read_parquet({duck.files(out, f'{table}.parquet')}, hive_partitioning = false)")
+        marts = contracts("marts")
+        last_use = {need: number for number, model in enumerate(models()) for need in (*model.needs, model.name)}
+        for number, model in enumerate(models()):
+            run_model(con, model)
+            if model.name in marts:
+                _write_mart(con, marts[model.name], out / f"{model.name}.parquet")
+            for name in sorted(model.needs | {model.name}):
+                if last_use[name] == number:
+                    con.execute(f"DROP {'VIEW' if name in marts else 'TABLE'} {name}")
 
 
 def prepare(
@@ -123,12 +136,24 @@ def prepare(
     )
 
 
-def run_models(con: duckdb.DuckDBPyConnection) -> None:
-    """Create one table per model."""
-    for model in models():
-        try:
-            con.execute(f"CREATE TABLE {model.name} AS {model.sql}")
-        except duckdb.Error as error:
-            raise ModelError(f"sql/{model.layer}/{model.name}.sql: {error}") from error
-        except StepledgerError as error:
-            raise ModelError(f"sql/{model.layer}/{model.name}.sql: {error}") from error
+def run_model(con: duckdb.DuckDBPyConnection, model: Model) -> None:
+    """Create the table of one model, whose needs are there."""
+    try:
+        con.execute(f"CREATE TABLE {model.name} AS {model.sql}")
+    except duckdb.Error as error:
+        raise ModelError(f"sql/{model.layer}/{model.name}.sql: {error}") from error
+
+
+def _write_mart(con: duckdb.DuckDBPyConnection, contract: Contract, file: Path) -> None:
+    """Write the table of a mart as Parquet; models that read it read the file from here on, which is small."""
+    key = ", ".join(f'"{k}"' for k in contract.grain)
+    try:
+        con.execute(
+            f"COPY (SELECT {contract.select_list()} FROM {contract.table} ORDER BY {key}) TO {literal(file)} (FORMAT parquet, COMPRESSION zstd)"
+        )
+    except duckdb.Error as error:
+        raise ModelError(f"marts.{contract.table} is not what schemas/marts/{contract.table}.toml says: {error}") from error
+    scan = f"read_parquet({duck.files(file.parent, file.name)}, hive_partitioning = false)"
+    contract.check(con, scan)
+    con.execute(f"DROP TABLE {contract.table}")
+    con.execute(f"CREATE VIEW {contract.table} AS FROM {scan}")

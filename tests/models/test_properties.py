@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pipeline.contracts import contracts
 from pipeline.duck import dicts, rows, working
-from pipeline.models import prepare, run_models
+from pipeline.models import models, prepare, run_model
 from tests.builders import ALL_REDUCE, GEMM, read_raw, write_trace
 from tests.builders import annotation as annotation_event
 from tests.builders import kernel as kernel_event
@@ -269,7 +269,8 @@ def _read_and_built(folder: Path, events: list[dict[str, Any]]) -> duckdb.DuckDB
     run = read_raw(write_trace(folder / "r0.json", events), folder)
     con = working(folder / "spill", threads=2, memory_limit="500MB")
     prepare(con, run, "run", few_rules(), "build", "inputs")
-    run_models(con)
+    for model in models():
+        run_model(con, model)
     return con
 
 
