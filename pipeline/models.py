@@ -119,15 +119,16 @@ def prepare(
 ) -> None:
     """Give the connection what models read: raw views of one run, what was said of it, rules, macros and facts of the build."""
     con.execute("CREATE SCHEMA raw")
-    for table in contracts("raw"):
-        pattern = duck.files(raw_run, f"*/{table}.parquet")
-        con.execute(
-            f"CREATE VIEW raw.{table} AS SELECT {literal(run_id)} AS run_id, * "
-            f"FROM read_parquet({pattern}, union_by_name = true, hive_partitioning = false)"
-        )
+    for table, shape in contracts("raw").items():
+        # Files landed by an older version lack tables that came later.
+        is_there = next(raw_run.glob(f"*/{table}.parquet"), None) is not None
+        scan = f"read_parquet({duck.files(raw_run, f'*/{table}.parquet')}, union_by_name = true, hive_partitioning = false)"
+        found = scan if is_there else f"({shape.empty_query()})"
+        con.execute(f"CREATE VIEW raw.{table} AS SELECT {literal(run_id)} AS run_id, * FROM {found}")
     contract = contracts("config")["run_config"]
-    said = f"SELECT {contract.select_list()} FROM read_parquet({duck.files(config.parent, config.name)})" if config and config.is_file() else None
-    con.execute(f"CREATE TABLE run_config AS {said or contract.empty_query()}")
+    # Facts said to an older version lack columns that came later.
+    said = f"UNION ALL BY NAME FROM read_parquet({duck.files(config.parent, config.name)})" if config and config.is_file() else ""
+    con.execute(f"CREATE TABLE run_config AS SELECT {contract.select_list()} FROM (({contract.empty_query()}) {said})")
     con.execute(_macros())
     rules.install(con)
     con.execute(
