@@ -13,6 +13,7 @@ import typer
 from pipeline import __version__
 from pipeline.errors import ExitCode, StepledgerError, UsageError, exit_code_for
 from pipeline.home import Home
+from pipeline.sources.job import MAX_BYTES
 
 app = typer.Typer(
     name="stepledger",
@@ -24,6 +25,7 @@ app = typer.Typer(
 
 
 RunOption = Annotated[str | None, typer.Option("--run", help="The run: its name or id.")]
+MaxBytesOption = Annotated[int, typer.Option("--max-bytes", min=1, help="Refuse a trace with more bytes of text after decompression.")]
 FormatOption = Annotated[Literal["table", "csv", "json"], typer.Option("--format", help="How to print.")]
 
 
@@ -43,12 +45,12 @@ def _main(
 
 
 @app.command()
-def run(context: typer.Context) -> None:
+def run(context: typer.Context, max_bytes: MaxBytesOption = MAX_BYTES) -> None:
     """Drain the inbox: ingest, build, check, export; print the tables."""
     from pipeline.ingest import drain
     from pipeline.progress import Progress
 
-    outcome = drain(context.obj, Progress())
+    outcome = drain(context.obj, Progress(), max_bytes)
     if not outcome.built and not outcome.codes:
         typer.echo(f"nothing new: no finished trace in {context.obj.inbox}", err=True)
     _export_and_show(context.obj, outcome.built)
@@ -60,6 +62,7 @@ def ingest(
     context: typer.Context,
     paths: Annotated[list[Path], typer.Argument(help="Trace files, or folders (a folder is a run).")],
     run: RunOption = None,
+    max_bytes: MaxBytesOption = MAX_BYTES,
 ) -> None:
     """Ingest files or folders outside the inbox; they are left where they are."""
     from pipeline.inbox import named
@@ -72,7 +75,7 @@ def ingest(
     items = named(paths, run)
     if not items:
         raise UsageError(f"no file in {', '.join(map(str, paths))}")
-    outcome = ingest_items(context.obj, items, Progress())
+    outcome = ingest_items(context.obj, items, Progress(), max_bytes)
     for run_id in outcome.runs:
         typer.echo(run_id)
     _leave(outcome.codes)
@@ -169,13 +172,14 @@ def query(
     context: typer.Context,
     sql: Annotated[str, typer.Argument(help="One SELECT (or DESCRIBE, SHOW, SUMMARIZE, FROM, VALUES); - reads it from stdin.")],
     form: FormatOption = "table",
+    timeout: Annotated[float, typer.Option("--timeout", min=0, help="Seconds until the query is stopped; 0: no limit.")] = 600,
 ) -> None:
     """Ask the warehouse in SQL; reading only."""
     from pipeline.output import write_rows
-    from pipeline.query import run_query
+    from pipeline.query import asked
 
-    columns, rows = run_query(context.obj, sys.stdin.read() if sql == "-" else sql)
-    write_rows(columns, rows, form)
+    with asked(context.obj, sys.stdin.read() if sql == "-" else sql, timeout) as answer:
+        write_rows(answer.columns, answer.rows, form)
 
 
 @app.command()
@@ -224,7 +228,7 @@ def check(context: typer.Context, run: RunOption = None, form: FormatOption = "t
     if not runs:
         raise UsageError("no runs yet: drop traces into the inbox and say `stepledger run`")
     progress = Progress()
-    found = check_runs(home, runs, progress.say)
+    found, codes = check_runs(home, runs, progress.say)
     columns = ["run_id", "severity", "check", "failing_rows", "means", "todo"]
     wrong = [[r, x.severity, x.check, x.failing_rows, x.means, x.todo] for r, results in found.items() for x in results if not x.is_passed]
     if form == "table":
@@ -238,7 +242,7 @@ def check(context: typer.Context, run: RunOption = None, form: FormatOption = "t
         columns = columns[:5]
     if wrong or form != "table":
         write_rows(columns, wrong, form)
-    _leave([ExitCode.QUALITY for results in found.values() if any(not x.is_passed and x.severity == "fail" for x in results)])
+    _leave([*codes, *(ExitCode.QUALITY for results in found.values() if any(not x.is_passed and x.severity == "fail" for x in results))])
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tomllib
 import uuid
@@ -20,7 +21,12 @@ from pipeline.home import Home
 RUN_TOML = "run.toml"
 """Name of the file beside traces that says facts about their run."""
 
-_KINDS: dict[str, tuple[type, ...]] = {"INTEGER": (int,), "DOUBLE": (int, float), "VARCHAR": (str,)}
+_KINDS: dict[str, tuple[type, ...]] = {"INTEGER": (int,), "DOUBLE": (int, float), "VARCHAR": (str,), "BOOLEAN": (bool,)}
+
+_MAY_BE_0 = {"dense_layers", "shared_experts"}
+"""Counts of what a model may lack."""
+
+_GROUPS = re.compile(r"(tp|ep|dp|pp):\d{1,6}(,\d{1,6})*(;(tp|ep|dp|pp):\d{1,6}(,\d{1,6})*)*")
 
 _LARGEST = 2**31 - 1
 """The largest number of the contract's INTEGER; no fact comes near it. What is not a number is no fact either."""
@@ -51,11 +57,26 @@ def checked(values: dict[str, Any]) -> dict[str, Any]:
     for key, value in values.items():
         if key not in known:
             raise UsageError(f"unknown fact {key!r}; known facts: {', '.join(known)}")
-        if isinstance(value, bool) or not isinstance(value, _KINDS[known[key]]):
+        if isinstance(value, bool) != (known[key] == "BOOLEAN") or not isinstance(value, _KINDS[known[key]]):
             raise UsageError(f"{key} = {value!r} is not a {known[key]}")
-        if isinstance(value, (int, float)) and not 0 < value <= _LARGEST:
+        if isinstance(value, (int, float)) and known[key] != "BOOLEAN" and not (0 < value <= _LARGEST or (value == 0 and key in _MAY_BE_0)):
             raise UsageError(f"{key} = {value!r} is not above 0, or larger than {_LARGEST}")
+    if "groups" in values:
+        _check_groups(values["groups"])
     return values
+
+
+def _check_groups(text: str) -> None:
+    """Raises UsageError unless the text names groups of ranks, and no rank twice for one purpose."""
+    if not _GROUPS.fullmatch(text):
+        raise UsageError(f"groups = {text!r} does not read like tp:0,1;tp:2,3;ep:0,1,2,3 (tp, ep, dp or pp, and its ranks)")
+    seen: set[tuple[str, int]] = set()
+    for part in text.split(";"):
+        purpose, ranks = part.split(":")
+        for member in ((purpose, int(rank)) for rank in ranks.split(",")):
+            if member in seen:
+                raise UsageError(f"groups = {text!r} has rank {member[1]} twice in {purpose}")
+            seen.add(member)
 
 
 def describe(home: Home, run_id: str, values: dict[str, Any]) -> None:

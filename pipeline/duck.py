@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, TypeVar
 
 import duckdb
 
+from pipeline.errors import ExitCode, UsageError
+
+READ_MEMORY = "2GB"
+"""Memory of a session that reads the database of views: it spills beyond, and is refused what cannot be spilled."""
+STOP_S = 2.0
+"""How long a statement may take to stop. DuckDB looks for an interrupt between chunks of rows, not inside one function call."""
+_T = TypeVar("_T")
 _OFFLINE = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 """Extensions are never fetched: where our users are there is often no network, and a missing one must say so."""
 
@@ -30,9 +44,56 @@ def working(spill: Path, *, threads: int, memory_limit: str) -> duckdb.DuckDBPyC
 def database(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
     """A database file. New ones are written in the storage format that DuckDB 1.5 can read too."""
     config: dict[str, Any] = dict(_OFFLINE)
-    if not read_only:
+    if read_only:
+        config["memory_limit"] = READ_MEMORY
+    else:
         config["storage_compatibility_version"] = "v1.5.0"
     return duckdb.connect(str(path), read_only=read_only, config=config)
+
+
+class Patience:
+    """Waits for calls into DuckDB that may last: each runs in a thread of its own, so that Ctrl-C and the limit find who waits awake.
+
+    The limit counts from here on, over all calls and what is done between them; 0 is none. What then cannot be stopped ends the process.
+    """
+
+    def __init__(self, limit_s: float, advice: str) -> None:
+        self._latest, self._advice = time.monotonic() + limit_s if limit_s else None, advice
+
+    def wait(self, call: Callable[[], _T], interrupt: Callable[[], None]) -> _T:
+        """What `call` returns or raises. Raises UsageError at the limit, and KeyboardInterrupt, both when the call has ended."""
+        result: Future[_T] = Future()
+        Thread(target=_carry_out, args=(call, result), daemon=True).start()
+        try:
+            return result.result(None if self._latest is None else max(0.0, self._latest - time.monotonic()))
+        except TimeoutError:
+            _stop(result, interrupt, ExitCode.USAGE, f"stepledger: error: {self._advice}\n")
+            raise UsageError(self._advice) from None
+        except KeyboardInterrupt:
+            _stop(result, interrupt, ExitCode.INTERRUPTED, "")
+            raise
+
+
+def _carry_out(call: Callable[[], _T], result: Future[_T]) -> None:
+    try:
+        result.set_result(call())
+    except BaseException as error:  # who waits raises it
+        result.set_exception(error)
+
+
+def _stop(result: Future[Any], interrupt: Callable[[], None], code: ExitCode, text: str) -> None:
+    """Interrupt a call until it ends; one that does not end is left behind with the process, since closing would wait for it."""
+    try:
+        latest = time.monotonic() + STOP_S
+        while time.monotonic() < latest:
+            interrupt()  # again and again: one that comes before the statement has begun is forgotten
+            if wait_for([result], 0.05).done:
+                return
+    except KeyboardInterrupt:
+        code = ExitCode.INTERRUPTED
+    sys.stderr.write(text)
+    sys.stderr.flush()
+    os._exit(int(code))
 
 
 def rows(con: duckdb.DuckDBPyConnection, sql: str, params: list[Any] | dict[str, Any] | None = None) -> list[tuple[Any, ...]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -9,18 +11,23 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 from pipeline import __version__
 from pipeline.atomic import move_file, write_file
-from pipeline.errors import StepledgerError, TraceError
+from pipeline.errors import SideFile, StepledgerError, TraceError, UsageError
 from pipeline.home import Home
 from pipeline.sources import names
 from pipeline.sources.detect import fresh_export, is_report_folder
+from pipeline.sources.names import as_text
 
 SETTLE_SECONDS = 5
+"""A file that changed since then is not read."""
+STALL_SECONDS = 60
+"""A file without its end is a copy under way while it changed since then; afterwards it is a cut file."""
+_NAME_BYTES = 200
+"""Longest name of a reason's file, before its suffix: it is written aside under an even longer one, and 255 is the limit."""
 UNNAMED = "unnamed"
 _UNFINISHED = (".tmp", ".part", ".partial", ".crdownload")
 
@@ -40,7 +47,7 @@ def waiting(inbox: Path) -> list[Waiting]:
     for entry in sorted(inbox.iterdir()) if inbox.is_dir() else []:
         if _is_hidden(entry):
             continue
-        if entry.is_dir() and not entry.is_symlink() and not is_report_folder(entry):
+        if _holds_files(entry):
             found += [Waiting(p, entry.name, p.relative_to(inbox)) for p in _files(entry)]
         else:
             run = run_name_of(entry.name)
@@ -52,7 +59,7 @@ def named(paths: list[Path], run: str | None) -> list[Waiting]:
     """Files outside the inbox: a folder is a run, loose files are grouped by name, `run` overrides both."""
     found = []
     for path in paths:
-        if path.is_dir() and not is_report_folder(path):
+        if os.path.isdir(path) and not is_report_folder(path):  # noqa: PTH112
             found += [Waiting(p, run or path.resolve().name, p) for p in _files(path)]
         else:
             found.append(Waiting(path, run or run_name_of(path.name), path))
@@ -70,14 +77,24 @@ def run_name_of(file_name: str) -> str:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Files below a folder; a folder that is one nsys export counts as one."""
-    for path in sorted(folder.iterdir()):
+    """Files below a folder; a folder that is one nsys export counts as one, and so does one that cannot be opened."""
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError:
+        entries = []
+        yield folder  # its reader says why
+    for path in entries:
         if _is_hidden(path):
             continue
-        if path.is_dir() and not path.is_symlink() and not is_report_folder(path):
+        if _holds_files(path):
             yield from _files(path)
         else:
             yield path
+
+
+def _holds_files(path: Path) -> bool:
+    """Is it a folder of files, neither a link nor one nsys export?"""
+    return _is_folder(path) and not is_report_folder(path)
 
 
 def _is_hidden(path: Path) -> bool:
@@ -89,8 +106,7 @@ def not_settled(path: Path) -> str | None:
     if path.suffix in _UNFINISHED:
         return f"{path.suffix} marks an unfinished copy"
     try:
-        inside = path.rglob("*") if path.is_dir() else ()
-        age = time.time() - max(p.lstat().st_mtime for p in (path, *inside))
+        age = _still_for(path)
     except FileNotFoundError:
         return "it was taken away"
     if 0 <= age < SETTLE_SECONDS:
@@ -98,17 +114,66 @@ def not_settled(path: Path) -> str | None:
     return None
 
 
+def not_stalled(path: Path) -> str | None:
+    """Why a file without its end is left alone for now; None if it has been still for so long that nobody writes to it."""
+    try:
+        age = _still_for(path)
+    except FileNotFoundError:
+        return "it was taken away"
+    if abs(age) < STALL_SECONDS:  # a clock may be a little ahead, not by much
+        return f"still for {max(age, 0):.0f} s; read as a cut file after {STALL_SECONDS} s"
+    return None
+
+
+def _still_for(path: Path) -> float:
+    """Seconds since a file, or anything in a folder, changed; below 0 where its clock is ahead. A link is not followed."""
+    inside = path.rglob("*") if _is_folder(path) else ()
+    return time.time() - max([_changed(path), *(_changed(p) for p in inside)])
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except PermissionError:  # in a folder that may be listed but not searched: its reader says so
+        return 0
+
+
+def _is_folder(path: Path) -> bool:
+    # os.path takes what may not be looked at for no folder, where Path raises.
+    return os.path.isdir(path) and not os.path.islink(path)  # noqa: PTH112, PTH114
+
+
+def refuse_link(inbox: Path, path: Path) -> None:
+    """Raise TraceError for a symbolic link, or a folder that holds one, that leads out of the inbox or nowhere.
+
+    Raise SideFile for a link to another file of the inbox, which is read itself.
+    """
+    root = os.path.realpath(inbox)
+    for link in (p for p in (path, *(path.rglob("*") if _is_folder(path) else ())) if p.is_symlink()):
+        target = os.path.realpath(link)
+        if not target.startswith(root + os.sep) or not os.path.exists(target):  # noqa: PTH110
+            raise TraceError(
+                path.name,
+                where="the path" if link == path else f"{link.relative_to(path)} in it",
+                found=f"a symbolic link to {link.readlink()}",
+                wanted="the file itself",
+                advice="Links out of the inbox are not followed: put the file there, or name it to `stepledger ingest`.",
+            )
+        if link == path:
+            raise SideFile(path.name, f"a link to {os.path.relpath(target, root)}, which is read itself")
+
+
 def archive(home: Home, item: Waiting) -> Path:
     """Move a file that was read (or a side file) to the archive."""
-    moved = move_file(item.path, home.archive / item.place)
+    moved = _move(item, home.archive)
     _drop_empty_folders(home.inbox, item.path.parent)
     return moved
 
 
 def quarantine(home: Home, item: Waiting, error: StepledgerError) -> Path:
     """Move a file that could not be read to the quarantine, with the reason beside it."""
-    moved = move_file(item.path, home.quarantine / item.place)
-    reason: dict[str, Any] = {
+    moved = _move(item, home.quarantine)
+    reason = {
         "file": item.place.as_posix(),
         "run": item.run_name,
         "error": str(error),
@@ -117,10 +182,26 @@ def quarantine(home: Home, item: Waiting, error: StepledgerError) -> Path:
     }
     if isinstance(error, TraceError):
         reason |= {"where": error.where, "found": error.found, "wanted": error.wanted, "advice": error.advice}
-    text = orjson.dumps(reason, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    write_file(moved.with_name(f"{moved.name}.reason.json"), text)
+    text = orjson.dumps({key: as_text(value) for key, value in reason.items()}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    write_file(_reason_of(moved), text)
     _drop_empty_folders(home.inbox, item.path.parent)
     return moved
+
+
+def _move(item: Waiting, folder: Path) -> Path:
+    """Move a file to the archive or quarantine. Raises UsageError where it cannot be moved; it is left in the inbox then."""
+    try:
+        return move_file(item.path, folder / item.place)
+    except OSError as error:
+        raise UsageError(f"{item.place}: cannot be moved to {folder}: {error.strerror}. Check who may write there.") from error
+
+
+def _reason_of(moved: Path) -> Path:
+    """The file beside a quarantined one that says why; the name is cut where it would be too long."""
+    name = moved.name
+    if len(os.fsencode(name)) > _NAME_BYTES:
+        name = f"{os.fsencode(name)[: _NAME_BYTES - 20].decode('utf-8', 'ignore')}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}"
+    return moved.with_name(f"{name}.reason.json")
 
 
 def _drop_empty_folders(inbox: Path, folder: Path) -> None:

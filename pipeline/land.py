@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import stat
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,10 +13,11 @@ from pathlib import Path
 from pipeline import duck
 from pipeline.atomic import commit_folder
 from pipeline.contracts import contracts
-from pipeline.errors import SideFile, TraceError
+from pipeline.errors import SideFile, TraceError, UnfinishedFile
 from pipeline.home import Home
 from pipeline.sources.detect import reader_for
-from pipeline.sources.job import ReadJob
+from pipeline.sources.job import MAX_BYTES, ReadJob
+from pipeline.sources.names import as_text
 
 _HASH_BLOCK = 1 << 20
 
@@ -29,12 +31,24 @@ class Landed:
     was_known: bool
 
 
-def land(home: Home, path: Path, run_name: str, on_read: Callable[[int], None], *, threads: int, memory_limit: str) -> Landed:
+def land(
+    home: Home,
+    path: Path,
+    run_name: str,
+    on_read: Callable[[int], None],
+    *,
+    threads: int,
+    memory_limit: str,
+    salvage: bool = True,
+    max_bytes: int = MAX_BYTES,
+) -> Landed:
     """Read `path` into the lake under the run `run_name`. The same bytes again are a no-op.
 
-    Raises TraceError (nothing is landed) or SideFile (it is no trace and need not be one).
+    Raises TraceError (nothing is landed) or SideFile (it is no trace and need not be one); UnfinishedFile for a file
+    without its end, if not told to salvage its complete events, and for one that changes while it is read.
     """
     read = reader_for(path)
+    before = _state(path)
     sha256 = _sha256(path)
     file_id = sha256[:16]
     run_id = home.run_id_for(run_name)
@@ -49,18 +63,29 @@ def land(home: Home, path: Path, run_name: str, on_read: Callable[[int], None], 
         read(
             ReadJob(
                 path=path,
-                file_name=path.name,
+                file_name=as_text(path.name),
                 file_id=file_id,
                 file_bytes=size_of(path),
                 sha256=sha256,
-                run_name=run_name,
+                run_name=as_text(run_name),
                 out=out,
                 work=work,
                 threads=threads,
                 memory_limit=memory_limit,
                 on_read=on_read,
+                salvage=salvage,
+                max_bytes=max_bytes,
             )
         )
+        if _state(path) != before:
+            raise UnfinishedFile(
+                path.name,
+                where="the file",
+                found="that it changed while it was read",
+                wanted="a file that nobody writes to",
+                advice="Read it again when it is complete.",
+            )
+        _without_latencies(out)
         _check(out)
         commit_folder(out, target)
     finally:
@@ -68,11 +93,28 @@ def land(home: Home, path: Path, run_name: str, on_read: Callable[[int], None], 
     return Landed(run_id, file_id, was_known=False)
 
 
+def _without_latencies(out: Path) -> None:
+    """A trace holds no latency table: its readers do not know of one, and it lands with no rows."""
+    file = out / "microbench.parquet"
+    if not file.is_file():
+        with duck.working(out.parent / "work", threads=1, memory_limit="256MB") as con:
+            con.execute(f"COPY ({contracts('raw')['microbench'].empty_query()}) TO {duck.literal(file)} (FORMAT parquet)")
+
+
 def _check(out: Path) -> None:
     """Hold every table to its contract: columns, types, no NULL where never, unique grain."""
     with duck.working(out.parent / "work", threads=1, memory_limit="256MB") as con:
         for table, contract in contracts("raw").items():
             contract.check(con, f"read_parquet({duck.files(out, f'{table}.parquet')}, hive_partitioning = false)")
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    """What changes when somebody writes to a file; None for a folder, or where the file has gone (it was open when read)."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return (found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
 
 
 def size_of(path: Path) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import duckdb
 
-from pipeline import duck
+from pipeline import duck, links
 from pipeline.contracts import Contract, contracts
 from pipeline.duck import literal
 from pipeline.errors import ModelError
@@ -131,6 +131,7 @@ def prepare(
     con.execute(f"CREATE TABLE run_config AS SELECT {contract.select_list()} FROM (({contract.empty_query()}) {said})")
     con.execute(_macros())
     rules.install(con)
+    links.install(con)
     con.execute(
         f"CREATE TABLE build_info AS SELECT {literal(build_id)} AS build_id, {literal(rules.sha)} AS rules_sha, "
         f"{literal(models_sha())} AS models_sha, {literal(inputs_sha)} AS inputs_sha, {CONTRACT_VERSION} AS contract_version"

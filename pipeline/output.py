@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime
 from decimal import Decimal
+from itertools import islice
 from typing import Any, Literal
 
 import orjson
@@ -18,6 +19,8 @@ from rich.text import Text
 Format = Literal["table", "csv", "json"]
 _INT64 = range(-(2**63), 2**64)
 _WIDE = 100_000
+TABLE_ROWS = 10_000
+_BATCH_ROWS = 2048
 
 
 def console() -> Console:
@@ -26,18 +29,30 @@ def console() -> Console:
     return made if made.is_terminal or "COLUMNS" in os.environ else Console(highlight=False, width=_WIDE)
 
 
-def write_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: Format) -> None:
-    """Print one result."""
+def write_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], form: Format) -> None:
+    """Print one result as its rows come. A table needs all its rows to find its widths: it ends after TABLE_ROWS, and says so."""
     if form == "json":
-        columns = _unique(columns)
-        objects = [dict(zip(columns, map(_json_value, row), strict=True)) for row in rows]
-        sys.stdout.write(orjson.dumps(objects, default=str, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode())
+        _write_json(_unique(columns), iter(rows))
     elif form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(columns)
-        writer.writerows([["" if v is None else _text(v) for v in row] for row in rows])
+        writer.writerows(["" if v is None else _text(v) for v in row] for row in rows)
     else:
-        print_table(columns, rows)
+        shown = list(islice(rows, TABLE_ROWS + 1))
+        print_table(columns, shown[:TABLE_ROWS])
+        if len(shown) > TABLE_ROWS:
+            sys.stdout.flush()
+            sys.stderr.write(f"stepledger: only the first {TABLE_ROWS} rows are shown; more rows: use --format csv (or json)\n")
+
+
+def _write_json(columns: Sequence[str], rows: Iterator[Sequence[Any]]) -> None:
+    """An array that grows batch by batch: each is written as an array of its own, less its brackets."""
+    before = "["
+    while objects := [dict(zip(columns, map(_json_value, row), strict=True)) for row in islice(rows, _BATCH_ROWS)]:
+        text = orjson.dumps(objects, default=str, option=orjson.OPT_INDENT_2).decode()
+        sys.stdout.write(before + text[1:-2])
+        before = ","
+    sys.stdout.write("[]\n" if before == "[" else "\n]\n")
 
 
 def _unique(columns: Sequence[str]) -> list[str]:

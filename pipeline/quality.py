@@ -15,7 +15,7 @@ from pipeline.atomic import exchange_folder
 from pipeline.checks import Result, ask, checks
 from pipeline.contracts import contracts
 from pipeline.duck import literal
-from pipeline.errors import UsageError
+from pipeline.errors import ExitCode, ModelError, StepledgerError, UsageError
 from pipeline.home import Home
 from pipeline.models import prepare
 from pipeline.rules import load_rules
@@ -27,7 +27,7 @@ def check_run(home: Home, run_id: str, *, with_docs: bool = True) -> list[Result
     """Check the marts of a run as they are now, write the results, and return them; `with_docs`: through Great Expectations,
     with pages in the home's quality folder (without, pages of an earlier check are taken away: they speak of another build).
 
-    Raises CheckError if a check itself fails, UsageError if there are no marts.
+    Raises CheckError if a check itself fails, UsageError if there are no marts, ModelError if they cannot be read.
     """
     if not (home.mart_run(run_id) / "run_facts.parquet").is_file():
         raise UsageError(f"run {run_id} has no marts yet: say `stepledger build --run {run_id}`")
@@ -45,18 +45,29 @@ def check_run(home: Home, run_id: str, *, with_docs: bool = True) -> list[Result
                 shutil.rmtree(home.quality_run(run_id), ignore_errors=True)
             build_id = duck.scalar(con, "SELECT min(build_id) FROM run_facts")
             _write(con, home, run_id, build_id, results)
+    except duckdb.Error as error:
+        raise ModelError(f"its tables cannot be read; say `stepledger build --run {run_id}`. {error}") from error
     finally:
         shutil.rmtree(spill, ignore_errors=True)
     return results
 
 
-def check_runs(home: Home, run_ids: list[str], say: Callable[[str], None]) -> dict[str, list[Result]]:
-    """Check runs with pages, holding the home for writing; the database then shows their verdicts."""
+def check_runs(home: Home, run_ids: list[str], say: Callable[[str], None]) -> tuple[dict[str, list[Result]], list[ExitCode]]:
+    """Check runs with pages, holding the home for writing; the database then shows their verdicts.
+
+    A run that cannot be checked is said, and its exit code returned; it keeps what an earlier check found, and the others go on.
+    """
+    found, codes = {}, []
     with home.writing(say):
         tidy(home)
-        found = {run_id: check_run(home, run_id) for run_id in run_ids}
+        for run_id in run_ids:
+            try:
+                found[run_id] = check_run(home, run_id)
+            except StepledgerError as error:
+                codes.append(error.exit_code)
+                say(f"not checked: run {run_id}: {error}")
         write_database(home)
-        return found
+    return found, codes
 
 
 def open_run(con: duckdb.DuckDBPyConnection, home: Home, run_id: str) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TypeVar
 
 import duckdb
 import orjson
@@ -12,7 +15,14 @@ import orjson
 from pipeline import duck
 from pipeline.errors import UsageError
 from pipeline.home import Home
-from pipeline.warehouse import reading, stable
+from pipeline.warehouse import builds, reading, stable
+
+_T = TypeVar("_T")
+TIMEOUT_S = 600.0
+"""How long a statement and the printing of its rows may take before it is stopped."""
+_BATCH_ROWS = 2048
+_HELD_ROWS = 10_000
+"""Rows held before the first is handed out: a smaller answer is asked again when a rebuild gets in its way."""
 
 # Comments and strings are not looked for: what stands before the explained statement is words and brackets only, so that
 # DuckDB and this expression cannot disagree on where it begins.
@@ -27,19 +37,78 @@ _READING_FUNCTIONS = re.compile(
 )
 
 
+@dataclass(frozen=True)
+class Answer:
+    """Column names, and rows as they come: the rest of a large answer is read while the first rows are printed."""
+
+    columns: list[str]
+    rows: Iterator[tuple[Any, ...]]
+
+
+@contextmanager
+def asked(home: Home, sql: str, timeout_s: float = TIMEOUT_S) -> Iterator[Answer]:
+    """The answer of one statement, for as long as the context lasts; a `timeout_s` of 0 sets no limit.
+
+    Raises UsageError for anything but one reading statement, for one that fails or takes too long, and, from `rows`, when a
+    rebuild changed what is being read after the first row was handed out: then the rows may be of two builds.
+    """
+    patience = duck.Patience(
+        timeout_s,
+        f"the query was not finished after {timeout_s:g} s and was stopped; ask for less, or allow more with --timeout SECONDS (0: no limit)",
+    )
+    with ExitStack() as session:
+
+        def begin() -> tuple[list[str], _Stream, list[tuple[Any, ...]]]:
+            session.close()  # of a try that a rebuild made worthless
+            stream = _Stream(home, session.enter_context(reading(home)), patience)
+            columns = stream.start(sql)
+            held: list[tuple[Any, ...]] = []
+            while len(held) < _HELD_ROWS and (batch := stream.batch()):
+                held += batch
+            return columns, stream, held
+
+        columns, stream, held = stable(home, begin)
+        yield Answer(columns, chain(held, stream.rest()))
+
+
+class _Stream:
+    """One statement being read, batch after batch, and the builds that it reads."""
+
+    def __init__(self, home: Home, con: duckdb.DuckDBPyConnection, patience: duck.Patience) -> None:
+        self._home, self._con, self._patience = home, con, patience
+        self._builds = builds(home)
+
+    def start(self, sql: str) -> list[str]:
+        """Begin, and return the names of the columns."""
+        statement = reading_statement(self._con, sql)
+        self._wait(lambda: self._con.execute(statement))
+        return [d[0] for d in self._con.description or []]
+
+    def batch(self) -> list[tuple[Any, ...]]:
+        """The next rows; none at the end."""
+        return self._wait(lambda: self._con.fetchmany(_BATCH_ROWS))
+
+    def rest(self) -> Iterator[tuple[Any, ...]]:
+        """All further rows. Runs that came meanwhile are not in them, so only a build that was replaced matters."""
+        is_long = False
+        while batch := self.batch():
+            is_long = True
+            yield from batch
+        now = builds(self._home)
+        if is_long and any(now.get(run) != build for run, build in self._builds.items()):
+            raise UsageError("a run was rebuilt while the answer was printed, so its rows may be of two builds: ask again")
+
+    def _wait(self, call: Callable[[], _T]) -> _T:
+        try:
+            return self._patience.wait(call, self._con.interrupt)
+        except duckdb.Error as error:
+            raise UsageError(str(error)) from error
+
+
 def run_query(home: Home, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Column names and rows of one statement. Raises UsageError for anything but one reading statement, or a failing one."""
-
-    def once() -> tuple[list[str], list[tuple[Any, ...]]]:
-        with reading(home) as con:
-            statement = reading_statement(con, sql)
-            try:
-                con.execute(statement)
-                return [d[0] for d in con.description or []], con.fetchall()
-            except duckdb.Error as error:
-                raise UsageError(str(error)) from error
-
-    return stable(home, once)
+    """Column names and all rows of one statement. Raises UsageError as `asked` does."""
+    with asked(home, sql) as answer:
+        return answer.columns, list(answer.rows)
 
 
 def reading_statement(con: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:

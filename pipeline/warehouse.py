@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import duckdb
@@ -23,6 +24,8 @@ from pipeline.rules import RuleSet
 
 GRACE_SECONDS = 600
 """How long a replaced build stays on disk, for readers that have opened it."""
+SPILL_LIMIT = "16GB"
+"""Most that a reading session spills: an endless sort must not fill the disk."""
 _TRIES = 20
 _T = TypeVar("_T")
 
@@ -151,9 +154,14 @@ def opened(home: Home) -> duckdb.DuckDBPyConnection:
 
 @contextmanager
 def reading(home: Home) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A read-only session that sees the lake only: no other file, no extension, no changed setting."""
-    with opened(home) as con:
+    """A read-only session that sees the lake only: no other file, no extension, no changed setting.
+
+    It spills into a folder of the system's, so that it writes nothing into the home, which may be somebody else's.
+    """
+    with TemporaryDirectory(prefix="stepledger-", ignore_cleanup_errors=True) as spill, opened(home) as con:
         lake = home.raw.parent.resolve()
+        con.execute(f"SET temp_directory = {literal(spill)}")
+        con.execute(f"SET max_temp_directory_size = {literal(SPILL_LIMIT)}")
         con.execute(f"SET allowed_directories = [{literal(f'{lake}/')}, {duck.files(lake, '')}]")  # files by name, and views' patterns
         con.execute("SET enable_external_access = false")
         con.execute("SET lock_configuration = true")
@@ -163,17 +171,18 @@ def reading(home: Home) -> Iterator[duckdb.DuckDBPyConnection]:
 def stable(home: Home, read: Callable[[], _T]) -> _T:
     """Run `read` so that no build is exchanged while it reads: a statement over several marts never mixes two builds."""
     for _ in range(_TRIES):
-        before = _builds(home)
+        before = builds(home)
         try:
             found = read()
         except (duckdb.PermissionException, duckdb.IOException) as error:
             raise UsageError(f"{home.root}: its views do not find their files (was the home moved?); say `stepledger build`. {error}") from error
-        if _builds(home) == before:
+        if builds(home) == before:
             return found
     raise UsageError("the runs are being rebuilt all the time; try again when the writer has finished")
 
 
-def _builds(home: Home) -> dict[str, tuple[int, int]]:
+def builds(home: Home) -> dict[str, tuple[int, int]]:
+    """What tells the present build of each run from any other."""
     found: dict[str, tuple[int, int]] = {}
     for path in home.marts.glob("run_id=*"):
         try:
@@ -186,7 +195,9 @@ def _builds(home: Home) -> dict[str, tuple[int, int]]:
 
 def find_run(con: duckdb.DuckDBPyConnection, run: str) -> str:
     """The run_id that a user means: exactly, ignoring case, or by the name given when it was dropped."""
-    known: list[tuple[Any, ...]] = duck.rows(con, "SELECT DISTINCT run_id, run_name FROM raw.trace ORDER BY ALL")
+    known: list[tuple[Any, ...]] = duck.rows(
+        con, "SELECT run_id, run_name FROM raw.trace UNION SELECT run_id, run_name FROM raw.microbench ORDER BY ALL"
+    )
     folded = run.casefold()
     for matches in (
         {r[0] for r in known if r[0] == run},

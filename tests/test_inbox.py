@@ -13,7 +13,7 @@ import pytest
 from pipeline import inbox
 from pipeline.errors import TraceError
 from pipeline.home import Home
-from pipeline.inbox import Waiting, archive, named, not_settled, quarantine, waiting
+from pipeline.inbox import Waiting, archive, named, not_settled, not_stalled, quarantine, refuse_link, waiting
 from pipeline.ingest import drain
 from pipeline.progress import Progress
 from tests.homes import drop, rank_trace, settled
@@ -166,13 +166,54 @@ def test_the_quarantine_never_overwrites(home: Home) -> None:
     assert sorted(p.name for p in (home.quarantine / "run").iterdir()) == ["x.json", "x.json.2", "x.json.2.reason.json", "x.json.reason.json"]
 
 
+@pytest.mark.parametrize(("age", "is_stalled"), [(59.0, False), (61.0, True), (-30.0, False), (-3600.0, True)])
+def test_a_copy_has_stalled_when_it_was_still_for_long(home: Home, age: float, is_stalled: bool) -> None:
+    """A clock that is a little ahead counts as now; one that is far ahead is wrong, and nobody waits for it."""
+    path = put(home, "x.json")
+    os.utime(path, (time.time() - age, time.time() - age))
+    reason = not_stalled(path)
+    assert (reason is None) == is_stalled
+    assert reason is None or "60 s" in reason
+
+
+def test_a_file_that_was_taken_away_has_not_stalled(home: Home) -> None:
+    """Nothing is known of it."""
+    assert not_stalled(home.inbox / "gone.json") is not None
+
+
+def test_a_link_is_as_old_as_itself(home: Home, tmp_path: Path) -> None:
+    """What it points to is not looked at."""
+    path = home.inbox / "link"
+    path.symlink_to(settled(tmp_path))
+    assert not_settled(path) is not None
+
+
+def test_a_link_in_an_export_is_refused_when_it_leads_out(home: Home, tmp_path: Path) -> None:
+    """A folder that is one nsys export is moved as a whole: what it links to would not be in it."""
+    folder = home.inbox / "t_pqtdir"
+    folder.mkdir()
+    (tmp_path / "secret").touch()
+    (folder / "StringIds.parquet").symlink_to(tmp_path / "secret")
+    with pytest.raises(TraceError, match=r"StringIds\.parquet in it: found a symbolic link to .*secret"):
+        refuse_link(home.inbox, folder)
+
+
+def test_a_link_in_an_export_to_itself_is_fine(home: Home) -> None:
+    """It stays whole wherever it is moved."""
+    folder = home.inbox / "t_pqtdir"
+    folder.mkdir()
+    (folder / "a.parquet").touch()
+    (folder / "StringIds.parquet").symlink_to("a.parquet")
+    refuse_link(home.inbox, folder)
+
+
 def test_an_unfinished_gz_stays_in_the_inbox(home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A gz without its end may still be arriving, however still it is; that is no failure."""
+    """A gz without its end may still be arriving when it has been still for some seconds; that is no failure."""
     whole = rank_trace(tmp_path / "x-rank-0.json.gz").read_bytes()
     assert gzip.decompress(whole)
     path = home.inbox / "x-rank-0.json.gz"
     path.write_bytes(whole[:-100])
-    settled(path)
+    os.utime(path, (time.time() - 20, time.time() - 20))
     outcome = drain(home, Progress())
     assert (outcome.codes, outcome.runs) == ([], [])
     assert path.is_file()

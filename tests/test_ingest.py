@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline import inbox
 from pipeline import ingest as ingesting
+from pipeline.atomic import move_file
 from pipeline.errors import ContractError, ExitCode, ModelError
 from pipeline.home import Home
 from pipeline.inbox import Waiting
@@ -70,6 +72,27 @@ def test_a_breach_of_contract_does_not_stop_the_others(home: Home, tmp_path: Pat
     outcome = drain(home, QUIET)
     assert (outcome.built, outcome.codes) == (["run"], [ExitCode.MODEL])
     assert first.is_file()
+
+
+@pytest.mark.parametrize(("is_bad", "codes"), [(True, [ExitCode.TRACE, ExitCode.USAGE]), (False, [ExitCode.USAGE])])
+def test_a_file_that_cannot_be_moved_does_not_stop_the_others(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_bad: bool, codes: list[ExitCode]
+) -> None:
+    """It is left where it is, and that is said; the next file is read and archived."""
+
+    def one_fails(source: Path, target: Path) -> Path:
+        if source.name == "a.json":
+            raise PermissionError(13, "Permission denied")
+        return move_file(source, target)
+
+    monkeypatch.setattr(inbox, "move_file", one_fails)
+    first = drop(home, (bad if is_bad else rank_trace)(tmp_path / "a.json"), "run/a.json")
+    drop(home, rank_trace(tmp_path / "b.json", 1), "run/b.json")
+    outcome = drain(home, Progress())
+    assert (outcome.built, outcome.codes) == (["run"], codes)
+    assert first.is_file()
+    assert [p.name for p in (home.archive / "run").iterdir()] == ["b.json"]
+    assert "run/a.json: cannot be moved" in capsys.readouterr().err
 
 
 def test_files_outside_the_inbox_are_left_where_they_are(home: Home, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from pipeline import land as landing
 from pipeline.contracts import contracts
 from pipeline.duck import literal
-from pipeline.errors import ContractError, SideFile, TraceError
+from pipeline.errors import ContractError, SideFile, TraceError, UnfinishedFile
 from pipeline.home import Home
 from pipeline.land import Landed, land
 from pipeline.sources.job import ReadJob
@@ -78,6 +78,31 @@ def test_a_side_file_is_not_landed(home: Home, tmp_path: Path) -> None:
     path.write_text("table")
     with pytest.raises(SideFile):
         landed(home, path)
+
+
+def test_a_file_without_its_end_lands_or_waits(home: Home, trace: Path) -> None:
+    """Salvaged where the caller says so; otherwise it is unfinished and nothing is landed."""
+    trace.write_bytes(trace.read_bytes()[:-200])
+    with pytest.raises(UnfinishedFile):
+        land(home, trace, "run", lambda _count: None, threads=1, memory_limit="256MB", salvage=False)
+    assert home.run_ids() == []
+    done = land(home, trace, "run", lambda _count: None, threads=1, memory_limit="256MB", salvage=True)
+    table = home.raw_run("run") / f"file_id={done.file_id}" / "trace.parquet"
+    assert duckdb.execute(f"SELECT is_truncated FROM read_parquet({literal(table)}, hive_partitioning = false)").fetchall() == [(True,)]
+
+
+def test_a_file_that_grows_while_it_is_read_is_unfinished(home: Home, trace: Path) -> None:
+    """Its hash would be that of other bytes than its rows: nothing is landed."""
+    size = trace.stat().st_size
+
+    def grow(_count: int) -> None:
+        if trace.stat().st_size == size:
+            with trace.open("ab") as file:
+                file.write(b"\n")
+
+    with pytest.raises(UnfinishedFile, match="changed while it was read"):
+        land(home, trace, "run", grow, threads=1, memory_limit="256MB")
+    assert home.run_ids() == []
 
 
 def _reader_that_spoils(sql: str) -> Callable[[Path], Callable[[ReadJob], None]]:

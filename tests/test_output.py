@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterator
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -12,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from pipeline.output import write_rows
+from pipeline.output import TABLE_ROWS, write_rows
 
 
 @pytest.mark.parametrize(
@@ -96,3 +97,31 @@ def test_a_table_prints_brackets_as_they_are(capsys: pytest.CaptureFixture[str])
     out = capsys.readouterr().out
     assert "[bold]" in out
     assert "f[red](x)" in out
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_rows_are_written_as_they_come(capsys: pytest.CaptureFixture[str], form: Any) -> None:
+    """What was written when the rows break off stays; a JSON without its last bracket is seen to be no whole answer."""
+
+    def rows() -> Iterator[list[int]]:
+        yield from ([n] for n in range(10_000))
+        raise RuntimeError("broken off")
+
+    with pytest.raises(RuntimeError, match="broken off"):
+        write_rows(["n"], rows(), form)
+    out = capsys.readouterr().out
+    if form == "csv":
+        assert out.splitlines() == ["n", *map(str, range(10_000))]
+    else:
+        written = json.loads(out + "]")
+        assert written == [{"n": n} for n in range(len(written))]
+        assert 0 < len(written) < 10_000
+
+
+@pytest.mark.parametrize(("rows", "said"), [(TABLE_ROWS, ""), (TABLE_ROWS + 1, f"only the first {TABLE_ROWS} rows are shown")])
+def test_a_table_ends_where_it_grows_too_long(capsys: pytest.CaptureFixture[str], rows: int, said: str) -> None:
+    """The message is on stderr and names the formats that print everything."""
+    write_rows(["n"], ([n] for n in range(rows)), "table")
+    captured = capsys.readouterr()
+    assert len(captured.out.splitlines()) == 1 + TABLE_ROWS
+    assert captured.err == (f"stepledger: {said}; more rows: use --format csv (or json)\n" if said else "")

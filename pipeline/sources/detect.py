@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 from collections.abc import Callable
@@ -9,9 +10,11 @@ from pathlib import Path
 
 from pipeline.errors import SideFile, TraceError
 from pipeline.sources.job import ReadJob
+from pipeline.sources.microbench import SNIFF_BYTES, is_table, read_microbench
 from pipeline.sources.nsys.report import exports_of
 
 _SQLITE = b"SQLite format 3\0"
+_NO_FILES = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 _SIDE_FILES = (
     (re.compile(r"^profiler_out_\d+\.txt$"), "torch's key_averages table of a capture; its trace says the same and more"),
     (re.compile(r"^capture\.json$"), "notes on a capture"),
@@ -29,7 +32,7 @@ def side_file_note(name: str) -> str | None:
 
 def is_report_folder(path: Path) -> bool:
     """Is this folder one nsys export (parquetdir, arrowdir), not a run of several files?"""
-    return path.is_dir() and any((path / f"StringIds.{form}").is_file() for form in ("parquet", "arrow"))
+    return any(os.path.isfile(path / f"StringIds.{form}") for form in ("parquet", "arrow"))  # noqa: PTH113 - no error where a folder is closed
 
 
 def fresh_export(report: Path) -> Path | None:
@@ -56,28 +59,32 @@ def _nsys() -> Callable[[ReadJob], None]:
 
 def reader_for(path: Path) -> Callable[[ReadJob], None]:
     """The reader of `path`. Raises SideFile for a known side file, TraceError for what no reader can read."""
-    if note := side_file_note(path.name):
-        raise SideFile(path.name, note)
-    if is_report_folder(path):
-        return _nsys()
-    if export := fresh_export(path):
-        raise SideFile(path.name, f"the report that {export.name} beside it was exported from; the export is read")
     try:
         mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
+        if is_report_folder(path):
+            return _nsys()
+        if not stat.S_ISREG(mode):  # before anything opens it: a pipe would wait for a writer
+            if stat.S_ISDIR(mode):
+                next(path.iterdir(), None)
             raise TraceError(
                 path.name,
                 where="the path",
-                found="something that is no regular file",
+                found=f"{_NO_FILES.get(stat.S_IFMT(mode), 'something')}, which is no regular file",
                 wanted="a trace file",
                 advice="Name the trace files, or the folder that holds them.",
             )
+        if note := side_file_note(path.name):
+            raise SideFile(path.name, note)
+        if export := fresh_export(path):
+            raise SideFile(path.name, f"the report that {export.name} beside it was exported from; the export is read")
         with path.open("rb") as file:
-            start = file.read(64)
+            start = file.read(SNIFF_BYTES)
     except OSError as error:
         raise TraceError(
             path.name, where="opening it", found=error.strerror or str(error), wanted="a readable file", advice="Check its permissions."
         ) from error
     if start.startswith(_SQLITE) or path.suffix in {".sqlite", ".nsys-rep"}:
         return _nsys()
+    if is_table(path.name, start):
+        return read_microbench
     return _kineto()

@@ -40,7 +40,7 @@ class IssueBook:
         if dur_ns is not None:
             tally.dur_ns = (tally.dur_ns or 0) + dur_ns
         if tally.example is None and example is not None:
-            tally.example = example[:EXAMPLE_CHARS]
+            tally.example = example[:EXAMPLE_CHARS].encode("utf-8", "replace").decode()  # half a surrogate pair is no text
 
     def rows(self) -> list[tuple[str, str, str, int, int | None, str | None]]:
         """(code, event_class, severity, count, dur_ns, example), in a fixed order."""

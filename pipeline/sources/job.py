@@ -6,10 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+MAX_BYTES = 64 * 10**9
+"""Limit of a file's decompressed bytes, unless a command says another: a bomb must not fill the disk."""
+
 
 @dataclass(frozen=True)
 class ReadJob:
-    """One file to read. The reader writes `<table>.parquet` for every raw contract into `out`; `work` is scratch."""
+    """One file to read. The reader writes `<table>.parquet` for every raw contract into `out`; `work` is scratch.
+
+    `salvage`: of a file without its end, keep what is complete; otherwise it is an UnfinishedFile.
+    """
 
     path: Path
     file_name: str
@@ -22,3 +28,5 @@ class ReadJob:
     threads: int = 2
     memory_limit: str = "256MB"
     on_read: Callable[[int], None] = lambda _bytes: None
+    salvage: bool = False
+    max_bytes: int = MAX_BYTES

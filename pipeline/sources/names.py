@@ -64,6 +64,16 @@ def from_file_name(file_name: str) -> NameFields:
     )
 
 
+def as_text(name: str) -> str:
+    """A name from the file system as Unicode text: bytes that are none are replaced."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def printable(text: str) -> str:
+    """A text that stays on one line: line breaks, control characters and bytes that are no text are escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 def coordinates(text: str) -> dict[str, int]:
     """Parallel coordinates in a process name or merged prefix: `VLLM::Worker_TP0_EP0`, `TP00-DP01-PP00-EP00`."""
     return {key.lower(): int(n) for key, n in _PROCESS_COORDINATE.findall(text)}

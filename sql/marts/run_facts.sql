@@ -31,13 +31,19 @@ engine AS (
     GROUP BY trace.source
 ),
 
-run AS (SELECT DISTINCT run_id, source FROM stg_trace)
+-- A run that holds latency tables alone is a run too.
+run AS (
+    SELECT DISTINCT run_id, source FROM stg_trace
+    UNION ALL
+    SELECT DISTINCT run_id, 'microbench' AS source FROM raw.microbench
+    WHERE NOT EXISTS (SELECT 1 FROM stg_trace)
+)
 
 SELECT
     run.run_id,
     run.source,
-    rank_seen.traces,
-    rank_seen.ranks,
+    coalesce(rank_seen.traces, 0) AS traces,
+    coalesce(rank_seen.ranks, 0) AS ranks,
     rank_seen.ranks_expected,
     coalesce(counted.decode_steps, 0) AS decode_steps,
     coalesce(counted.prefill_steps, 0) AS prefill_steps,
@@ -49,7 +55,7 @@ SELECT
     build_info.inputs_sha,
     build_info.contract_version
 FROM run
-INNER JOIN rank_seen USING (source)
+LEFT JOIN rank_seen USING (source)
 LEFT JOIN counted USING (source)
 LEFT JOIN engine USING (source)
 CROSS JOIN build_info

@@ -96,8 +96,9 @@ def test_folder_is_refused(tmp_path: Path) -> None:
         reader_for(tmp_path)
 
 
-def test_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
-    """A named pipe is refused, not opened: opening it would wait for a writer."""
-    os.mkfifo(tmp_path / "pipe.json")
-    with pytest.raises(TraceError, match="no regular file"):
-        reader_for(tmp_path / "pipe.json")
+@pytest.mark.parametrize("name", ["pipe.json", "run.toml", "capture.json", "t.sqlite", "t.nsys-rep"])
+def test_pipe_is_refused_without_waiting(tmp_path: Path, name: str) -> None:
+    """A named pipe is refused whatever its name, not opened: opening it would wait for a writer."""
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(TraceError, match="found a pipe, which is no regular file"):
+        reader_for(tmp_path / name)

@@ -6,22 +6,40 @@ import queue
 import threading
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 
 from pipeline.errors import TraceError, UnfinishedFile
+from pipeline.sources.job import MAX_BYTES
 
 BLOCK_BYTES = 1 << 20
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
 
-def blocks(path: Path, on_read: Callable[[int], None]) -> Iterator[bytes]:
+def blocks(path: Path, on_read: Callable[[int], None], max_bytes: int = MAX_BYTES) -> Iterator[bytes]:
     """Yield the decompressed bytes of `path`; `on_read` is told the bytes taken from disk.
 
-    Raises TraceError for a compressed file that is cut off, damaged, or followed by something else.
+    Raises UnfinishedFile, behind all bytes that it has, for a compressed file that is cut off; TraceError for one that
+    is damaged or followed by something else, and where there are more than `max_bytes`.
     """
+    given = 0
+    for block in _decompressed(path, on_read):
+        given += len(block)
+        if given > max_bytes:
+            raise TraceError(
+                path.name,
+                where=f"byte {max_bytes} of the decompressed text",
+                found="still more",
+                wanted=f"at most {max_bytes} bytes after decompression",
+                advice="If the trace is that large, raise the limit: --max-bytes N.",
+            )
+        yield block
+
+
+def _decompressed(path: Path, on_read: Callable[[int], None]) -> Iterator[bytes]:
     with path.open("rb") as file:
         magic = file.read(4)
     if magic.startswith(_GZIP):
@@ -77,6 +95,8 @@ def _gunzip(path: Path, on_read: Callable[[int], None]) -> Iterator[bytes]:
             if out:
                 yield out
         if not member.eof:
+            if rest := member.flush():
+                yield rest
             raise UnfinishedFile(
                 path.name,
                 where=f"compressed byte {taken}",
@@ -87,15 +107,18 @@ def _gunzip(path: Path, on_read: Callable[[int], None]) -> Iterator[bytes]:
 
 
 def _unzstd(path: Path, on_read: Callable[[int], None]) -> Iterator[bytes]:
-    taken = 0
+    taken = given = 0
     try:
         with path.open("rb") as file, pa.CompressedInputStream(pa.PythonFile(file), "zstd") as stream:
             while block := stream.read(BLOCK_BYTES):
                 on_read(file.tell() - taken)
                 taken = file.tell()
+                given += len(block)
                 yield block
     except OSError as error:
         is_cut_off = "Truncated" in str(error)  # Arrow has one exception for both
+        if is_cut_off:
+            yield _last_of_zstd(path, given)
         raise (UnfinishedFile if is_cut_off else TraceError)(
             path.name,
             where=f"compressed byte {taken}",
@@ -103,6 +126,17 @@ def _unzstd(path: Path, on_read: Callable[[int], None]) -> Iterator[bytes]:
             wanted="a whole zstd file",
             advice="Copy the file again; `zstd -t` must pass.",
         ) from error
+
+
+def _last_of_zstd(path: Path, given: int) -> bytes:
+    """What a cut file holds behind the first `given` bytes: a read that meets the cut loses all that it had, so read byte by byte."""
+    last = bytearray()
+    with path.open("rb") as file, pa.CompressedInputStream(pa.PythonFile(file), "zstd") as stream, suppress(OSError):
+        while given:
+            given -= len(stream.read(min(given, BLOCK_BYTES)))
+        while byte := stream.read(1):
+            last += byte
+    return bytes(last)
 
 
 def _ahead(source: Iterator[bytes]) -> Iterator[bytes]:

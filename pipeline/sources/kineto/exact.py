@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 _KEY = rb'"(?:ph|cat|name|pid|tid|ts|dur|id|args|s|bp)"\s*:'
@@ -20,7 +20,7 @@ _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|"|[{}\[\]]', re.DOTALL)
 _LOOSE = re.compile(r'(?P<text>"(?:[^"\\]++|\\.)*+")|,(?=\s*[}\]])|(?P<word>-?\b(?:nan|inf(?:inity)?)\b)', re.DOTALL | re.IGNORECASE)
 _SPACE = re.compile(rb"[\s,]*")
 _WORD = re.compile(rb"[^\s,\[\]{}\"]+")
-_AFTER_OTHER = re.compile(rb",\s*\{|\s*\]\s*(?:[,}]|\Z)")
+_AFTER_OTHER = re.compile(rb",\s*\{|\s*\]\s*(?:,\s*\"|\}|\Z)")
 _NEST_LIMIT = 1 << 20
 
 
@@ -54,12 +54,20 @@ def parse(raw: bytes) -> tuple[bool, bool, Any]:
     return False, False, None
 
 
+def _decimal(text: str) -> Decimal | str:
+    """A number with a fraction or an exponent; text (no number for any field) where the exponent is beyond all bounds."""
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return text
+
+
 def _loads(text: str, *, strict: bool) -> Any:
     try:
-        return json.loads(text, parse_float=Decimal, parse_constant=str, strict=strict)
+        return json.loads(text, parse_float=_decimal, parse_constant=str, strict=strict)
     except ValueError:
         plain = _LOOSE.sub(lambda m: m["text"] or (f'"{m["word"]}"' if m["word"] else ""), text)
-        return json.loads(plain, parse_float=Decimal, parse_constant=str, strict=strict)
+        return json.loads(plain, parse_float=_decimal, parse_constant=str, strict=strict)
 
 
 def _has_half_pair(raw: bytes, value: Any) -> bool:

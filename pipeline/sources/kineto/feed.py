@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import orjson
 
+from pipeline.errors import UnfinishedFile
 from pipeline.sources.kineto.events import OLD_KEYS
 
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
@@ -16,19 +17,23 @@ _END_TRIES = 64
 
 
 class Feed:
-    """A growing buffer over the blocks of a file; `offset` is the file position of buffer[0]."""
+    """A growing buffer over the blocks of a file; `offset` is the file position of buffer[0].
 
-    def __init__(self, blocks: Iterator[bytes]) -> None:
-        self._blocks = blocks
+    `salvage`: a compressed file that is cut off ends there, with `is_cut` set, and is no UnfinishedFile.
+    """
+
+    def __init__(self, blocks: Iterator[bytes], *, salvage: bool = False) -> None:
+        self._blocks, self._salvage = blocks, salvage
         self.buffer = b""
         self.offset = 0
         self.is_at_end = False
+        self.is_cut = False
 
     def fill(self, size: int) -> None:
         """Read until the buffer has `size` bytes or the file ends."""
         parts, have = [self.buffer], len(self.buffer)
         while have < size and not self.is_at_end:
-            block = next(self._blocks, None)
+            block = self._next()
             if block is None:
                 self.is_at_end = True
             else:
@@ -39,6 +44,15 @@ class Feed:
             for old, new in OLD_KEYS:
                 if old in self.buffer:
                     self.buffer = self.buffer.replace(old, new)
+
+    def _next(self) -> bytes | None:
+        try:
+            return next(self._blocks, None)
+        except UnfinishedFile:
+            if not self._salvage:
+                raise
+            self.is_cut = True
+            return None
 
     def drop(self, count: int) -> None:
         """Forget the first `count` bytes."""

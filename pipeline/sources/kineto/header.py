@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-from pipeline.errors import TraceError
+from pipeline.errors import TraceError, UnfinishedFile
 from pipeline.sources.issues import IssueBook
 
 EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BLANK = b"\0 \t\r\n"
 _NUMBER_KEYS = ("baseTimeNanoseconds", "cuda_runtime_version", "hip_runtime_version", "roctracer_version")
 _OTHER_TOOLS = {
     "nodes": "a PyTorch execution trace (Chakra)",
@@ -24,9 +26,10 @@ _ADVICE = "Record with torch.profiler and export_chrome_trace (vLLM: VLLM_TORCH_
 
 @dataclass
 class Header:
-    """Top-level keys of a trace, without its events."""
+    """Top-level keys of a trace, without its events; `is_cut`: the file ends inside them."""
 
     values: dict[str, Any] = field(default_factory=dict)
+    is_cut: bool = False
 
     def integer(self, key: str) -> int | None:
         """An integer key (given as number or digits), or None."""
@@ -66,14 +69,16 @@ def parse(head: bytes, tail: bytes, file: str, book: IssueBook) -> Header:
     Raises TraceError if something follows the end of the document: then several writers wrote into one file.
     """
     if head.removeprefix(b"\xef\xbb\xbf").strip() == b"[":
-        if tail.strip(b"\0 \t\r\n"):
-            raise _several(file, tail)
+        if tail.strip(_BLANK):
+            raise several(file, "behind the end of traceEvents", tail)
         return Header()
+    text = head.removeprefix(b"\xef\xbb\xbf") + b"]" + tail.strip(_BLANK)
     try:
-        return Header(orjson.loads(head.removeprefix(b"\xef\xbb\xbf") + b"]" + tail.strip(b"\0 \t\r\n")))
-    except orjson.JSONDecodeError:
-        if EVENTS_KEY.search(tail):
-            raise _several(file, tail) from None
+        return Header(orjson.loads(text))
+    except orjson.JSONDecodeError as error:
+        if EVENTS_KEY.search(tail) or _goes_on(text):
+            raise several(file, "behind the end of traceEvents", tail) from None
+        is_cut = not text.endswith(b"}") or "end of data" in error.msg
     book.add("unreadable_header", "header", example=(head[:80] + b" ... " + tail[:80]).decode("utf-8", "replace"))
     values: dict[str, Any] = {}
     for key in _NUMBER_KEYS:
@@ -81,22 +86,50 @@ def parse(head: bytes, tail: bytes, file: str, book: IssueBook) -> Header:
             values[key] = int(match.group(1))
     if match := re.search(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*?"rank"\s*:\s*(\d+)', head + b"\n" + tail):
         values["distributedInfo"] = {"rank": int(match.group(1))}
-    return Header(values)
+    return Header(values, is_cut)
 
 
-def _several(file: str, tail: bytes) -> TraceError:
+def _goes_on(text: bytes) -> bool:
+    """Does another document follow the first one?"""
+    document = text.decode("utf-8", "replace").lstrip()
+    try:
+        _, end = json.JSONDecoder(strict=False).raw_decode(document)
+    except (ValueError, RecursionError):
+        return False
+    return document[end:].lstrip("\0 \t\r\n")[:1] in ("{", "[")
+
+
+def several(file: str, where: str, more: bytes) -> TraceError:
+    """What to say of a file into which several writers wrote."""
     return TraceError(
         file,
-        where="behind the end of traceEvents",
-        found=f"more data: {tail[:60].decode('utf-8', 'replace')!r}",
+        where=where,
+        found=f"more data: {more[:60].decode('utf-8', 'replace')!r}",
         wanted="the end of one JSON document",
         advice="Several processes wrote into one file: record again with one file per rank.",
     )
 
 
-def no_events(file: str, start: bytes) -> TraceError:
-    """What to say of a file without traceEvents: name what it looks like."""
-    text = start.removeprefix(b"\xef\xbb\xbf").lstrip()
+def unfinished(file: str, at_byte: int, inside: str) -> UnfinishedFile:
+    """What to say of a file that ends too early."""
+    return UnfinishedFile(
+        file,
+        where=f"byte {at_byte} of the JSON text",
+        found=f"the end of the file {inside}" if at_byte else "nothing",
+        wanted="the rest of the trace",
+        advice="The profiler had not finished writing, or the copy was cut off: copy or record it again.",
+    )
+
+
+def is_unfinished(start: bytes) -> bool:
+    """Could more of a file turn this beginning, which has no traceEvents, into a trace?"""
+    text = start.removeprefix(b"\xef\xbb\xbf").strip(_BLANK)
+    return text in (b"", b"[") or (text[:1] == b"{" and not text.endswith(b"}"))
+
+
+def no_events(file: str, start: bytes, *, is_cut: bool = False) -> TraceError:
+    """What to say of a file without traceEvents: name what it looks like. `is_cut`: its end is missing."""
+    text = start.removeprefix(b"\xef\xbb\xbf").strip(_BLANK)
     if not text:
         return TraceError(file, where="start of the file", found="nothing", wanted="a trace", advice=_ADVICE)
     if text[:1] == b"[":
@@ -112,5 +145,13 @@ def no_events(file: str, start: bytes) -> TraceError:
     for key, looks_like in _OTHER_TOOLS.items():
         if re.search(rb'"' + key.encode() + rb'"\s*:', start):
             return TraceError(file, where=f"top-level key {key!r}", found=looks_like, wanted="a chrome trace with traceEvents", advice=_ADVICE)
+    if is_cut:
+        return TraceError(
+            file,
+            where=f"byte {len(start)} of the JSON text",
+            found="the end of the file before its events",
+            wanted="traceEvents",
+            advice="The copy was cut off: copy or record it again.",
+        )
     keys = [k.decode("utf-8", "replace") for k in re.findall(rb'"([^"\\]{1,40})"\s*:', start[:4000])[:5]]
     return TraceError(file, where="top level", found=f"a JSON object with keys {keys}", wanted="a key traceEvents", advice=_ADVICE)

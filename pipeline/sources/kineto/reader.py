@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import duckdb
+
 from pipeline import duck
 from pipeline.errors import TraceError
 from pipeline.sources.issues import IssueBook
@@ -20,14 +25,35 @@ _EVENT_LIMIT = 256 << 20
 def read_kineto(job: ReadJob, stretch_bytes: int = STRETCH_BYTES) -> None:
     """Write the raw tables of `job.path` into `job.out`.
 
-    Memory stays bounded whatever the file's size. Raises TraceError for a file that cannot be read as a whole or that
-    holds no GPU activity.
+    Memory stays bounded whatever the file's size. Raises TraceError for a file that cannot be read or that holds no GPU
+    activity, UnfinishedFile for one without its end; with `job.salvage` the complete events of that one are kept.
     """
     book = IssueBook()
-    with duck.working(job.work / "spill", threads=job.threads, memory_limit=job.memory_limit) as con:
+    with duck.working(job.work / "spill", threads=job.threads, memory_limit=job.memory_limit) as con, _within(job):
         reading = _Reading(job, Stage(con, job.work, book), stretch_bytes)
         head, tail = reading.run()
-        tables.land(con, job, reading.stage.glob(), header.parse(head, tail, job.file_name, book), book)
+        found = header.parse(head, tail, job.file_name, book)
+        if found.is_cut and not job.salvage:
+            raise header.unfinished(job.file_name, reading.end, "in the metadata behind traceEvents")
+        found.is_cut = found.is_cut or reading.is_cut
+        if found.is_cut:
+            book.add("truncated_file", "file", example=f"ends at byte {reading.end} of the JSON text")
+        tables.land(con, job, reading.stage.glob(), found, book)
+
+
+@contextmanager
+def _within(job: ReadJob) -> Iterator[None]:
+    """A file that needs more memory than there is is the file's trouble, not that of the next one."""
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        raise TraceError(
+            job.file_name,
+            where="traceEvents",
+            found=f"values for which {job.memory_limit} of memory are too small",
+            wanted="events of ordinary size",
+            advice="The file may be damaged: record it again.",
+        ) from error
 
 
 class _Reading:
@@ -35,11 +61,22 @@ class _Reading:
 
     def __init__(self, job: ReadJob, stage: Stage, stretch_bytes: int) -> None:
         self._job, self.stage, self._stretch_bytes = job, stage, stretch_bytes
-        self._feed = Feed(blocks(job.path, job.on_read))
+        self._feed = Feed(blocks(job.path, job.on_read, job.max_bytes), salvage=job.salvage)
+        self._lacks_end = False
         self._at_once = STRETCHES_AT_ONCE
 
+    @property
+    def is_cut(self) -> bool:
+        """Does the file end before its end?"""
+        return self._lacks_end or self._feed.is_cut
+
+    @property
+    def end(self) -> int:
+        """Bytes of JSON text that the file holds, once it has been read."""
+        return self._feed.offset + len(self._feed.buffer)
+
     def run(self) -> tuple[bytes, bytes]:
-        """Stage all events; returns the bytes before and behind them."""
+        """Stage all events; returns the bytes before and behind them (of a file that ends among them: what would close it)."""
         head = self._head()
         is_bare = head.removeprefix(b"\xef\xbb\xbf").strip() == b"["
         wanted = 0
@@ -61,6 +98,8 @@ class _Reading:
             stop, is_array_end = self._exact(start, until)
             if is_array_end:
                 return head, self._tail(stop + 1)
+            if self._lacks_end:
+                return head, b"" if is_bare else b"}"
             wanted = self._grown(len(buf) - start) if stop == start and not self._feed.is_at_end else 0
             self._feed.drop(stop)
 
@@ -79,8 +118,10 @@ class _Reading:
             if body[:1] == b"{" and (match := header.EVENTS_KEY.search(text)):
                 cut_at = match.end()
                 break
+            if self._feed.is_at_end and header.is_unfinished(text) and not self._job.salvage:
+                raise header.unfinished(self._job.file_name, len(text.strip()), "before any event")
             if self._feed.is_at_end or size >= _HEAD_LIMIT or (body and body[:1] not in (b"{", b"[")):
-                raise header.no_events(self._job.file_name, text)
+                raise header.no_events(self._job.file_name, text, is_cut=self._feed.is_at_end and header.is_unfinished(text))
             size *= 4
         self._feed.drop(cut_at)
         return text[:cut_at]
@@ -108,6 +149,8 @@ class _Reading:
             if isinstance(item, int):
                 stop, is_array_end = item, buf[item : item + 1] == b"]"
                 break
+            if item.is_broken and header.EVENTS_KEY.search(buf, item.start, item.end):
+                raise header.several(self._job.file_name, f"byte {self._feed.offset + item.start} of the JSON text", buf[item.start : item.end])
             found.append(item)
             stop = item.end
             if stop >= until:
@@ -115,13 +158,9 @@ class _Reading:
         if found:
             self.stage.load_exact(found, buf, self._feed.offset)
         elif self._feed.is_at_end and not is_array_end:
-            raise TraceError(
-                self._job.file_name,
-                where=f"byte {self._feed.offset + stop} of the JSON text",
-                found="the end of the file inside traceEvents",
-                wanted="the rest of the events and a closing bracket",
-                advice="The profiler was stopped while writing, or the copy was cut off: copy or record it again.",
-            )
+            if not self._job.salvage:
+                raise header.unfinished(self._job.file_name, self._feed.offset + stop, "inside traceEvents")
+            self._lacks_end = True
         return stop + len(buf[stop:]) - len(buf[stop:].lstrip(b", \t\r\n")) if not is_array_end else stop, is_array_end
 
     def _grown(self, size: int) -> int:

@@ -98,8 +98,8 @@ class Stage:
                 """,
                 {"files": files},
             )
-        except (duckdb.InvalidInputException, duckdb.ConversionException, duckdb.OutOfRangeException):
-            # The statement's file is incomplete: a value does not fit, or the text is not JSON.
+        except (duckdb.InvalidInputException, duckdb.ConversionException, duckdb.OutOfRangeException, duckdb.OutOfMemoryException):
+            # The statement's file is incomplete: a value does not fit, the text is not JSON, or its nesting needs too much memory.
             part.unlink(missing_ok=True)
             return False
         return True

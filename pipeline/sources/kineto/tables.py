@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,13 +16,15 @@ from pipeline.contracts import contracts
 from pipeline.duck import files, literal, scalar
 from pipeline.duck import rows as rows_of
 from pipeline.errors import TraceError
-from pipeline.sources import names
+from pipeline.sources import names, units
 from pipeline.sources.issues import IssueBook, issue_codes
 from pipeline.sources.job import ReadJob
+from pipeline.sources.kineto import refusals
 from pipeline.sources.kineto.events import GPU_KINDS
 from pipeline.sources.kineto.header import Header
 
 _GPU = ", ".join(f"'{kind}'" for kind in GPU_KINDS)
+_BIGINT = 2**63
 _ABSOLUTE_NS = 10**18
 _LOST_STAMP_NS = 60 * 10**9
 
@@ -44,11 +47,14 @@ def land(con: duckdb.DuckDBPyConnection, job: ReadJob, glob: str, header: Header
     con.execute(f"CREATE TEMP VIEW staged AS SELECT * FROM read_parquet({glob})")
     kinds = {row[0]: row[1] for row in rows_of(con, "SELECT kind, sum(events)::BIGINT FROM staged GROUP BY ALL")}
     if not any(kinds.get(kind) for kind in GPU_KINDS):
-        raise _no_gpu_work(con, job.file_name, kinds)
+        raise refusals.no_gpu_work(con, job.file_name, kinds, is_cut=header.is_cut)
     processes = rows_of(con, f"SELECT DISTINCT process FROM staged WHERE kind IN ({_GPU}) ORDER BY process NULLS FIRST")
+    refusals.mixed_processes(con, job.file_name)
     traces = [_identify(con, job, header, process, is_only=len(processes) == 1) for (process,) in processes]
     base_ns = _base(con, header, book)
     _define_views(con, traces, base_ns)
+    if header.is_cut and not scalar(con, "SELECT count(*) FROM gpu WHERE device IS NOT NULL"):
+        raise refusals.no_device(job.file_name)
     _land_activities(con, job, traces)
     _land_cpu_side(con, job)
     rows = _issue_rows(con, traces, book)
@@ -87,7 +93,10 @@ def _identify(con: duckdb.DuckDBPyConnection, job: ReadJob, header: Header, proc
         rank, source = told.get("tp"), "process_name"
     elif fields.tp is not None and not fields.dp and not fields.pp:
         rank, source = fields.tp, "file_name"
-    suffix = "" if is_only else "-" + re.sub(r"[^A-Za-z0-9._-]", "_", process or "rest")
+    label = re.sub(r"[^A-Za-z0-9._-]", "_", process or "")
+    if process is not None and (label != process or label in {"", "rest"}):
+        label += f"-{hashlib.sha256(process.encode()).hexdigest()[:8]}"  # two prefixes may differ in other characters only
+    suffix = "" if is_only else f"-{label or 'rest'}"
     return _Trace(job.file_id + suffix, process, rank, source if rank is not None else None, fields, pid, process_name)
 
 
@@ -97,10 +106,17 @@ def _first(*values: int | None) -> int | None:
 
 def _base(con: duckdb.DuckDBPyConnection, header: Header, book: IssueBook) -> int | None:
     """What to add to every time: the file's base, unless its times are absolute already."""
-    base = header.integer("baseTimeNanoseconds")
-    if not base:
+    base, told = header.integer("baseTimeNanoseconds"), header.values.get("baseTimeNanoseconds")
+    if told is not None and (base is None or not -_BIGINT <= base < _BIGINT):
+        book.add("bad_value", "baseTimeNanoseconds", example=f"baseTimeNanoseconds = {told!s:.60}")
+        base = None
+    if not base and not header.is_cut:
         return None
     latest = scalar(con, f"SELECT max(ts_ns) FROM staged WHERE kind IN ({_GPU})")
+    if not base:  # torch 2.4 to 2.6 wrote it behind the events
+        if latest is not None and latest < _ABSOLUTE_NS:
+            book.add("no_epoch", "header")
+        return None
     if latest is not None and latest >= _ABSOLUTE_NS:
         book.add("absolute_time_with_base", "header", example=f"baseTimeNanoseconds = {base}, a time = {latest} ns")
         return None
@@ -113,8 +129,11 @@ def _define_views(con: duckdb.DuckDBPyConnection, traces: list[_Trace], base_ns:
     owner = " ".join(f"WHEN process = '{_q(t.process)}' THEN '{t.trace_id}'" for t in traces if t.process is not None)
     trace_id = f"CASE {owner} ELSE '{traces[0].trace_id}' END" if owner else f"'{traces[0].trace_id}'"
     con.execute(
-        f"""CREATE TEMP VIEW event AS SELECT * REPLACE (coalesce(name, '') AS name), {trace_id} AS trace_id,
-            try((ts_ns + {base_ns or 0})::BIGINT) AS start_ns FROM staged"""
+        f"""CREATE TEMP VIEW event AS SELECT * REPLACE (
+                coalesce(name, '') AS name, CASE WHEN kind IN ({_GPU}) OR dur_ns <= {units.LONGEST_NS} THEN dur_ns END AS dur_ns
+            ), {trace_id} AS trace_id, kind NOT IN ({_GPU}) AND dur_ns > {units.LONGEST_NS} AS is_endless,
+            CASE WHEN try(ts_ns + {base_ns or 0}) BETWEEN {-units.FARTHEST_NS} AND {units.FARTHEST_NS}
+                 THEN try((ts_ns + {base_ns or 0})::BIGINT) END AS start_ns FROM staged"""
     )
     # A stamp of 0 means "not measured" (CUPTI: start = end = 0) if it is far from all others or has no duration.
     earliest = scalar(con, f"SELECT min(ts_ns) FROM staged WHERE kind IN ({_GPU}) AND ts_ns > 0")
@@ -124,7 +143,7 @@ def _define_views(con: duckdb.DuckDBPyConnection, traces: list[_Trace], base_ns:
             coalesce(stream, tid) AS stream,
             CASE WHEN start_ns IS NULL THEN 'no_timestamp'
                  WHEN ts_ns = 0 AND {lost} THEN 'zero_timestamp'
-                 WHEN try(start_ns + dur_ns) IS NULL THEN 'no_duration'
+                 WHEN dur_ns IS NULL OR dur_ns > {units.LONGEST_NS} THEN 'no_duration'
                  WHEN dur_ns < 0 THEN 'negative_duration' END AS reason
             FROM event WHERE kind IN ({_GPU})"""
     )
@@ -195,9 +214,10 @@ def _issue_rows(con: duckdb.DuckDBPyConnection, traces: list[_Trace], book: Issu
         SELECT trace_id, kind, event_class, sum(events)::BIGINT, NULL, min(CASE WHEN kind LIKE '%able_%' OR kind LIKE 'not_%' THEN name END)
             FROM event WHERE kind IN ({skips}) GROUP BY ALL
         UNION ALL SELECT trace_id, 'metadata', 'ph M', count(*), NULL, NULL FROM event WHERE kind = 'metadata' GROUP BY ALL
-        UNION ALL SELECT trace_id, reason, kind, count(*), sum(dur_ns)::BIGINT, min(name) FROM gpu WHERE reason IS NOT NULL GROUP BY ALL
+        UNION ALL SELECT trace_id, reason, kind, count(*), try_cast(sum(dur_ns) AS BIGINT), min(name) FROM gpu WHERE reason IS NOT NULL GROUP BY ALL
         UNION ALL SELECT trace_id, 'no_start', kind, count(*), NULL, min(name) FROM event
             WHERE start_ns IS NULL AND kind IN ('launch', 'cpu_op', 'annotation_cpu', 'annotation_gpu') GROUP BY ALL
+        UNION ALL SELECT trace_id, 'bad_value', kind, count(*), NULL, min(name) FROM event WHERE is_endless GROUP BY ALL
         UNION ALL SELECT trace_id, 'sub_ns_time', kind, count(*), NULL, min(name) FROM event WHERE is_sub_ns GROUP BY ALL
         """,
     )
@@ -247,7 +267,7 @@ def _land_trace(con: duckdb.DuckDBPyConnection, job: ReadJob, header: Header, tr
         span AS (SELECT trace_id, min(start_ns) AS first_ns, max(start_ns + dur_ns) AS last_ns
                  FROM read_parquet({files(job.out, "gpu_activity.parquet")}) GROUP BY trace_id)
         SELECT known.* EXCLUDE (source, first_ns, last_ns, events_read, events_kept, gpu_events_read, gpu_ns_read, is_truncated),
-            'kineto' AS source, span.first_ns, span.last_ns, read.* EXCLUDE (trace_id), kept.events_kept, false AS is_truncated
+            'kineto' AS source, span.first_ns, span.last_ns, read.* EXCLUDE (trace_id), kept.events_kept, {header.is_cut} AS is_truncated
         FROM known JOIN read USING (trace_id) JOIN kept USING (trace_id) JOIN span USING (trace_id)
         """,
     )
@@ -271,27 +291,6 @@ def _vendor(header: Header, gpu_name: str | None) -> str | None:
     if "cuda_" in keys or "cupti" in keys or re.search(r"NVIDIA|Tesla|Quadro|GeForce|[AHB][12]00", gpu_name or ""):
         return "nvidia"
     return None
-
-
-def _no_gpu_work(con: duckdb.DuckDBPyConnection, file: str, kinds: dict[str, int]) -> TraceError:
-    total, cpu_side = sum(kinds.values()), sum(kinds.get(kind, 0) for kind in ("launch", "cpu_op", "annotation_cpu"))
-    classes = {row[0] for row in rows_of(con, "SELECT DISTINCT event_class FROM staged WHERE event_class IS NOT NULL")}
-    found = f"no kernel, memcpy or memset among {total} events"
-    advice = "Record with ProfilerActivity.CUDA switched on, in the worker process that owns the GPU."
-    if classes & {"async_npu", "HostToDevice"}:
-        found, advice = "a trace_view.json of an Ascend NPU", "Only traces of NVIDIA and AMD GPUs can be read."
-    elif kinds.get("other_event", 0) * 2 > total:
-        found = f"events of unknown categories {sorted(classes)[:6]}"
-    elif cpu_side:
-        launches = scalar(con, "SELECT count(*) FROM staged WHERE kind = 'launch' AND regexp_matches(name, 'Launch|Memcpy|Memset')")
-        there = f"{launches} CUDA/HIP calls launched GPU work" if launches else f"{cpu_side} operators, calls and annotations are there"
-        found += f", though {there}"
-        advice = (
-            "The profiler recorded the CPU side only: CUPTI did not start. Check that the libcupti of this CUDA version "
-            "can be loaded, that no other profiler (nsys, DCGM) holds the GPU, and that profiling is allowed for this user "
-            "(NVreg_RestrictProfilingToAdminUsers=0); then record again with ProfilerActivity.CUDA switched on."
-        )
-    return TraceError(file, where="traceEvents", found=found, wanted="GPU activities", advice=advice)
 
 
 def _write(con: duckdb.DuckDBPyConnection, job: ReadJob, table: str, query: str) -> None:

@@ -1,5 +1,12 @@
 """Reader of Nsight Systems exports: .sqlite of every schema since 2021, parquetdir and arrowdir folders."""
 
-from pipeline.sources.nsys.reader import read_nsys
+from pipeline.sources.job import ReadJob
 
 __all__ = ["read_nsys"]
+
+
+def read_nsys(job: ReadJob) -> None:
+    """Read one report (see reader.read_nsys). Its libraries are loaded here: commands that only look at names never need them."""
+    from pipeline.sources.nsys.reader import read_nsys as read
+
+    read(job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import adbc_driver_sqlite.dbapi
 import duckdb
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.ipc
 import pyarrow.parquet
 from adbc_driver_manager import Error as AdbcError
@@ -16,12 +18,17 @@ from adbc_driver_manager import Error as AdbcError
 from pipeline.duck import files, rows
 from pipeline.errors import TraceError
 from pipeline.sources.nsys.columns import COUNTED, STRINGS_OF, TABLES, Kind
+from pipeline.sources.nsys.database import reading_uri, refuse_cut_off, refuse_damaged_pages
 from pipeline.sources.nsys.report import export_report
 
 BATCH_ROWS = 65_536
+TEXT_ROWS = 64
+"""Rows of StringIds in memory at a time: most of its strings are referred to by nothing that is read, and some are megabytes long."""
 _ADVICE = "Export the report again: nsys export --type=sqlite --force-overwrite=true REPORT.nsys-rep"
-_OUR_FAULT = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, duckdb.OutOfMemoryException, duckdb.InterruptException)
+_OUR_FAULT = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, duckdb.InterruptException)
 """Errors of DuckDB that say nothing about the export; all others are damaged pages, or values that do not fit."""
+_NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|BOOLEAN|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|VARCHAR")
+"""Types of DuckDB that may hold a number; a folder's tables could have any."""
 _TYPES = {"int": "BIGINT", "text": "VARCHAR"}
 
 _MACROS = """
@@ -55,7 +62,7 @@ class Export:
                 self._open_folder(source)
             else:
                 self._open_sqlite(source)
-        except (sqlite3.Error, AdbcError, pa.ArrowException, OSError, duckdb.Error) as error:
+        except (sqlite3.Error, AdbcError, pa.ArrowException, OSError, UnicodeDecodeError, duckdb.Error) as error:
             raise damaged(self._path.name, error) from error
         for table, wanted in TABLES.items():
             if table not in self.columns:
@@ -69,6 +76,8 @@ class Export:
     def _view(self, table: str, scan: str) -> None:
         """One view with all wanted columns, typed alike whatever the export's types were."""
         found = {r[0]: r[1] for r in rows(self._con, f"DESCRIBE FROM {scan}")}
+        if odd := next((c for c, kind in TABLES[table].items() if kind == "int" and c in found and not _NUMBER.fullmatch(found[c])), None):
+            raise pa.ArrowInvalid(f"{table} with {odd} as {found[odd]}")
         parts = []
         for column, kind in TABLES[table].items():
             if column not in found:
@@ -86,12 +95,15 @@ class Export:
 
     def _stage(self, table: str, batches: pa.RecordBatchReader) -> None:
         """Copy a stream of batches to Parquet and make its view; of StringIds only what rows of other tables refer to."""
-        stream = batches  # noqa: F841 (DuckDB finds it by name)
         select = "FROM stream"
         if table == "StringIds" and {"id", "value"} <= set(batches.schema.names):
+            if not pa.types.is_integer(kind := batches.schema.field("id").type):
+                raise pa.ArrowInvalid(f"{table} with id as {kind}")
             uses = [f'SELECT "{c}" FROM nsys."{t}"' for t, cs in STRINGS_OF.items() if t in self.columns for c in cs]
-            wanted = f"SELECT DISTINCT * FROM ({' UNION ALL '.join(uses)})" if uses else "SELECT NULL"
-            select = f"SELECT id, min(value) AS value FROM stream WHERE id IN ({wanted}) GROUP BY id"
+            used = rows(self._con, f"SELECT DISTINCT * FROM ({' UNION ALL '.join(uses)}) AS use (id) WHERE id IS NOT NULL") if uses else []
+            batches = _with_ids(batches, [r[0] for r in used])
+            select = "SELECT id, min(value) AS value FROM stream GROUP BY id"
+        stream = batches  # noqa: F841 (DuckDB finds it by name)
         self._con.execute(f"COPY ({select}) TO {_q(self._work / f'{table}.parquet')} (FORMAT parquet, COMPRESSION lz4_raw)")
         self._view(table, _scan(self._work, table))
 
@@ -113,10 +125,11 @@ class Export:
 
     def _open_sqlite(self, file: Path) -> None:
         """Copy the wanted columns through ADBC in batches: DuckDB's own sqlite extension cannot be had offline."""
-        uri = f"file:{_escaped(file)}?mode=ro&immutable=1"
-        _refuse_cut_off(file)
+        uri = reading_uri(file)
+        refuse_cut_off(file)
         probe = sqlite3.connect(uri, uri=True)
         try:
+            refuse_damaged_pages(probe)
             present = {r[0] for r in probe.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             found = {t: {r[1] for r in probe.execute(f'PRAGMA table_info("{t}")')} & TABLES[t].keys() for t in TABLES if t in present}
             self.counted = {t: probe.execute(f'SELECT count(*) FROM "{t}"').fetchone()[0] for t in COUNTED if t in present}
@@ -128,7 +141,8 @@ class Export:
                     continue
                 select = ", ".join(_as_kind(c, kind) for c, kind in TABLES[table].items() if c in columns)
                 with source.cursor() as cursor:
-                    cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": BATCH_ROWS})
+                    batch_rows = TEXT_ROWS if table == "StringIds" else BATCH_ROWS
+                    cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": batch_rows})
                     cursor.execute(f'SELECT {select} FROM "{table}"')
                     self._stage(table, cursor.fetch_record_batch())
         self._on_read(file.stat().st_size)
@@ -141,22 +155,28 @@ def damaged(file: str, error: Exception) -> TraceError:
     """
     if isinstance(error, _OUR_FAULT) or "No space left" in str(error):
         raise error
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return TraceError(
+            file,
+            where="reading the export",
+            found="more at once than fits into the memory of a read (names of megabytes?)",
+            wanted="names of kernels, calls and ranges of ordinary length",
+            advice="Export a part of the report: nsys export --type=sqlite --times=START/END REPORT.nsys-rep",
+        )
     if isinstance(error, duckdb.DataError):
         error = ValueError("a value that does not fit its column")
+    if isinstance(error, UnicodeDecodeError):
+        error = ValueError("a name of a table or column that is no text")
     said = str(error).splitlines()[0] if str(error) else type(error).__name__
     for quote in "\"'":
         said = said.split(quote, 1)[0]
     return TraceError(file, where="reading the export", found=said.strip(" :") or type(error).__name__, wanted="a whole nsys export", advice=_ADVICE)
 
 
-def _refuse_cut_off(file: Path) -> None:
-    """The header says how many pages the file has (if it was written by one writer): sqlite itself looks at what it reads only."""
-    with file.open("rb") as start:
-        head = start.read(100)
-    page, pages = int.from_bytes(head[16:18], "big"), int.from_bytes(head[28:32], "big")
-    size = file.stat().st_size
-    if head.startswith(b"SQLite format 3\0") and head[24:28] == head[92:96] and size < pages * (65_536 if page == 1 else page):
-        raise sqlite3.DatabaseError(f"{size} bytes of a database of {pages} pages: the file was cut off")
+def _with_ids(batches: pa.RecordBatchReader, ids: list[int]) -> pa.RecordBatchReader:
+    """The rows of StringIds with one of these ids. What is left out is never copied: it may be larger than all that is read."""
+    wanted = pa.array(ids, pa.int64()).cast(batches.schema.field("id").type, safe=False)
+    return pa.RecordBatchReader.from_batches(batches.schema, (b.filter(pyarrow.compute.is_in(b.column("id"), value_set=wanted)) for b in batches))
 
 
 def _as_kind(column: str, kind: Kind) -> str:
@@ -170,6 +190,8 @@ def _as_bytes(file: Path, wanted: list[str]) -> pa.RecordBatchReader:
     """The wanted columns of a Parquet or Arrow file as a stream, text as bytes."""
     schema = pyarrow.parquet.read_schema(file) if file.suffix == ".parquet" else next(_schemas(file))
     columns = [c for c in wanted if c in schema.names]
+    if twice := [c for c in columns if schema.names.count(c) > 1]:
+        raise pa.ArrowInvalid(f"{file.name} has the column {twice[0]} more than once")
     fields = [(c, pa.binary() if _is_text(schema.field(c).type) else schema.field(c).type) for c in columns]
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -211,7 +233,3 @@ def _scan(folder: Path, table: str) -> str:
 
 def _q(path: Path) -> str:
     return "'" + str(path).replace("'", "''") + "'"
-
-
-def _escaped(path: Path) -> str:
-    return str(path.resolve()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")

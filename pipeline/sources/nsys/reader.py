@@ -7,11 +7,12 @@ from pathlib import Path
 import duckdb
 
 from pipeline import duck
-from pipeline.errors import TraceError
+from pipeline.errors import TraceError, UnfinishedFile
 from pipeline.sources.issues import IssueBook
 from pipeline.sources.job import ReadJob
 from pipeline.sources.nsys import tables
 from pipeline.sources.nsys.columns import GPU_TABLES, REQUIRED
+from pipeline.sources.nsys.database import is_locked
 from pipeline.sources.nsys.export import Export, damaged
 from pipeline.sources.nsys.report import report_beside
 
@@ -23,8 +24,8 @@ NODE_ADVICE = "Record again with `nsys profile --cuda-graph-trace=node`."
 def read_nsys(job: ReadJob) -> None:
     """Write the raw tables of an nsys export into `job.out`; one trace per process with GPU work.
 
-    Raises TraceError for an export that is empty, interrupted, stale or damaged, that lacks the tables needed, or whose
-    graphs were recorded as a whole so that their time is nowhere in the file.
+    Raises UnfinishedFile while another program writes the file, TraceError for an export that is empty, interrupted, stale or
+    damaged, that lacks the tables needed, or whose graphs were recorded as a whole so that their time is nowhere in the file.
     """
     _refuse_unfinished(job.path)
     with duck.working(job.work / "spill", threads=job.threads, memory_limit=_MEMORY_LIMIT) as con:
@@ -48,6 +49,23 @@ def _refuse_unfinished(path: Path) -> None:
             found="no byte in it",
             wanted="an nsys export",
             advice="A filter that matches no table (--tables) writes an empty file and reports success: export again without it.",
+        )
+    if path.is_file() and is_locked(path):
+        raise UnfinishedFile(
+            path.name,
+            where="the file",
+            found="a program that has locked it for writing",
+            wanted="a finished export",
+            advice="Wait until that program has ended.",
+        )
+    log = path.with_name(f"{path.name}-wal")
+    if path.is_file() and log.is_file() and log.stat().st_size:
+        raise TraceError(
+            path.name,
+            where="beside the file",
+            found=f"{log.name}, which holds rows that are not in the file yet",
+            wanted="one finished file",
+            advice=f"Merge them where both stand: sqlite3 {path.name} 'PRAGMA wal_checkpoint(TRUNCATE)', or export the report again.",
         )
     journal = path.with_name(f"{path.name}-journal")
     if path.is_file() and journal.exists():

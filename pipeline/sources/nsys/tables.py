@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -16,8 +17,11 @@ from pipeline.sources.job import ReadJob
 from pipeline.sources.nsys.columns import COUNTED, EXPORT_FACTS, GPU_TABLES
 from pipeline.sources.nsys.export import Export
 from pipeline.sources.nsys.processes import Process, find_processes
+from pipeline.sources.units import FARTHEST_NS, LONGEST_NS
 
 _ABSOLUTE_NS = 10**18
+_FARTHEST_NS = FARTHEST_NS // 2
+"""Of a time in the session: what is then added to it, the session's start, leaves it a stamp."""
 
 _COPY_KINDS = "MAP {1: 'HtoD', 2: 'DtoH', 3: 'HtoA', 4: 'AtoH', 8: 'DtoD', 9: 'HtoH', 10: 'PtoP'}"
 _MEMORY_KINDS = "MAP {0: 'Pageable', 1: 'Pinned', 2: 'Device', 3: 'Array', 4: 'Managed'}"
@@ -60,10 +64,11 @@ def _define_gpu(con: duckdb.DuckDBPyConnection) -> None:
     con.execute(
         f"""
         CREATE VIEW nsys.gpu AS
-        SELECT *, CASE WHEN "start" IS NULL THEN 'no_timestamp'
+        SELECT *, CASE WHEN "start" IS NULL OR "start" NOT BETWEEN {-_FARTHEST_NS} AND {_FARTHEST_NS} THEN 'no_timestamp'
                        WHEN "start" = 0 AND coalesce("end", 0) = 0 THEN 'zero_timestamp'
                        WHEN "end" IS NULL THEN 'no_duration'
-                       WHEN "end" < "start" THEN 'negative_duration' END AS reason
+                       WHEN "end" < "start" THEN 'negative_duration'
+                       WHEN "end" - "start" > {LONGEST_NS} THEN 'no_duration' END AS reason
         FROM (
         SELECT 'kernel' AS kind, coalesce(full_name.value, base_name.value, '') AS name, {lane},
             nullif("graphId", 0) AS graph_id, nullif("graphNodeId", 0) AS graph_node_id,
@@ -101,11 +106,11 @@ class _Clock:
 
 def _clock(con: duckdb.DuckDBPyConnection, facts: dict[str, str | None]) -> _Clock:
     """A normalised export holds UTC already: adding the session's start again would double it. A shift is taken out."""
-    epoch = scalar(con, 'SELECT min("utcEpochNs") FROM nsys."TARGET_INFO_SESSION_START_TIME" WHERE "utcEpochNs" <> 0')
+    epoch = scalar(con, 'SELECT min("utcEpochNs") FROM nsys."TARGET_INFO_SESSION_START_TIME" WHERE "utcEpochNs" BETWEEN 1 AND $1', [_FARTHEST_NS])
     duration = scalar(con, 'SELECT max(duration) FROM nsys."ANALYSIS_DETAILS" WHERE duration > 0')
     shift = facts.get("EXPORT_PARAM_TIME_SHIFT") or "0"
-    shift_ns = int(shift) if shift.lstrip("-").isdecimal() else 0
-    latest = scalar(con, 'SELECT max("start") FROM nsys.gpu') or 0
+    shift_ns = int(shift) if re.fullmatch(r"-?[0-9]{1,18}", shift) else 0
+    latest = scalar(con, 'SELECT max("start") FROM nsys.gpu WHERE reason IS NULL') or 0
     is_normal = facts.get("EXPORT_PARAM_TIME_NORMALIZE") == "true" or latest >= _ABSOLUTE_NS
     end = None if duration is None or (is_normal and epoch is None) else (epoch or 0) + duration
     if is_normal:
@@ -175,7 +180,9 @@ def _define_cpu_side(con: duckdb.DuckDBPyConnection, processes: list[Process], c
         CREATE VIEW call AS
         WITH string AS (SELECT id, regexp_replace(value, '_v[0-9]+$', '') AS name FROM nsys."StringIds")
         SELECT {owner} AS trace_id, call."correlationId" AS correlation, NULL AS external_id, coalesce(string.name, '') AS name,
-            pid_of("globalTid") AS pid, tid_of("globalTid") AS tid, "start" + {clock.offset} AS start_ns, "end" - "start" AS dur_ns
+            pid_of("globalTid") AS pid, tid_of("globalTid") AS tid,
+            {_placed('"start"', clock)} AS start_ns, coalesce("end" - "start" > {LONGEST_NS}, false) AS is_endless,
+            CASE WHEN NOT is_endless THEN "end" - "start" END AS dur_ns
         FROM nsys."CUPTI_ACTIVITY_KIND_RUNTIME" AS call
         LEFT JOIN process_trace ON process_key("globalTid") = process_trace.process
         LEFT JOIN string ON call."nameId" = string.id
@@ -191,9 +198,10 @@ def _define_cpu_side(con: duckdb.DuckDBPyConnection, processes: list[Process], c
         )
         SELECT {owner} AS trace_id, NULL AS external_id, coalesce(nvtx.text, string.value, '') AS name, 'cpu' AS side, domain.name AS domain,
             NULL AS device, pid_of("globalTid") AS pid, tid_of("globalTid") AS tid, NULL AS stream,
-            nvtx."start" + {clock.offset} AS start_ns,
+            {_placed('nvtx."start"', clock)} AS start_ns,
             coalesce(
-                nvtx."end" IS NULL OR nvtx."end" < nvtx."start" OR nvtx."end" + {clock.offset} = {literal(clock.session_end_ns)}, false
+                nvtx."end" IS NULL OR nvtx."end" < nvtx."start" OR nvtx."end" - nvtx."start" > {LONGEST_NS}
+                OR nvtx."end" + {clock.offset} = {literal(clock.session_end_ns)}, false
             ) AS is_open,
             CASE WHEN NOT is_open THEN nvtx."end" - nvtx."start" END AS dur_ns
         FROM nsys."NVTX_EVENTS" AS nvtx
@@ -203,6 +211,11 @@ def _define_cpu_side(con: duckdb.DuckDBPyConnection, processes: list[Process], c
         WHERE nvtx."eventType" IN (59, 60)
         """
     )
+
+
+def _placed(column: str, clock: _Clock) -> str:
+    """SQL: a stamp of the session since the epoch; NULL for one that is none."""
+    return f"CASE WHEN {column} BETWEEN {-_FARTHEST_NS} AND {_FARTHEST_NS} THEN {column} + {clock.offset} END"
 
 
 def _issue_rows(con: duckdb.DuckDBPyConnection, export: Export, processes: list[Process], book: IssueBook) -> list[tuple[Any, ...]]:
@@ -216,12 +229,14 @@ def _issue_rows(con: duckdb.DuckDBPyConnection, export: Export, processes: list[
             FROM gpu WHERE kind = 'graph' AND reason IS NULL GROUP BY ALL
         UNION ALL SELECT {first}, 'other_process', 'launch', count(*), NULL, NULL FROM call WHERE trace_id IS NULL HAVING count(*) > 0
         UNION ALL SELECT {first}, 'other_process', 'nvtx', count(*), NULL, NULL FROM range WHERE trace_id IS NULL HAVING count(*) > 0
-        UNION ALL SELECT {first}, 'no_start', 'launch', count(*), NULL, NULL
-            FROM call WHERE trace_id IS NOT NULL AND start_ns IS NULL HAVING count(*) > 0
-        UNION ALL SELECT {first}, 'no_start', 'nvtx', count(*), NULL, NULL
-            FROM range WHERE trace_id IS NOT NULL AND start_ns IS NULL HAVING count(*) > 0
+        UNION ALL SELECT trace_id, 'no_start', 'launch', count(*), NULL, NULL
+            FROM call WHERE trace_id IS NOT NULL AND start_ns IS NULL GROUP BY trace_id
+        UNION ALL SELECT trace_id, 'no_start', 'nvtx', count(*), NULL, NULL
+            FROM range WHERE trace_id IS NOT NULL AND start_ns IS NULL GROUP BY trace_id
         UNION ALL SELECT {first}, 'nvtx_record', 'nvtx', count(*), NULL, NULL FROM nsys."NVTX_EVENTS"
             WHERE "eventType" IS NULL OR "eventType" NOT IN (59, 60) HAVING count(*) > 0
+        UNION ALL SELECT trace_id, 'bad_value', 'launch', count(*), NULL, min(name)
+            FROM call WHERE is_endless AND trace_id IS NOT NULL GROUP BY ALL
         UNION ALL SELECT trace_id, 'open_range', 'nvtx', count(*), NULL, min(name)
             FROM range WHERE is_open AND trace_id IS NOT NULL GROUP BY ALL
         UNION ALL SELECT {first}, 'profiler_warning', 'diagnostic', count(*), NULL, NULL

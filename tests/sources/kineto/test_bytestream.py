@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import threading
+import zlib
 from hashlib import sha256
 from pathlib import Path
 
@@ -135,3 +136,36 @@ def test_reading_may_stop_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert TEXT.startswith(next(reading))
     reading.close()  # type: ignore[attr-defined]
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("left", [10, 500, len(FORMS["gzip"]) - 9, len(FORMS["gzip"]) - 1])
+def test_all_bytes_of_a_cut_gzip_come_first(tmp_path: Path, left: int) -> None:
+    """Whoever wants to keep what is there gets it before the error, to the last byte."""
+    wanted = zlib.decompressobj(wbits=31).decompress(FORMS["gzip"][:left])
+    assert _until_cut(_write(tmp_path, FORMS["gzip"][:left])) == wanted
+
+
+def test_all_bytes_of_a_cut_zstd_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read that meets the cut loses nothing: all whole blocks are there."""
+    monkeypatch.setattr(bytestream, "BLOCK_BYTES", 400_000)
+    got = _until_cut(_write(tmp_path, FORMS["zstd"][:-1]))
+    assert TEXT.startswith(got)
+    assert len(got) >= len(TEXT) - 131_072
+
+
+def _until_cut(path: Path) -> bytes:
+    got: list[bytes] = []
+    with pytest.raises(UnfinishedFile):
+        got.extend(blocks(path, lambda _: None))
+    return b"".join(got)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_more_bytes_than_the_limit_are_refused(tmp_path: Path, form: str) -> None:
+    """The limit counts bytes after decompression; the message names it and how to raise it."""
+    path = _write(tmp_path, FORMS[form])
+    assert b"".join(blocks(path, lambda _: None, len(TEXT))) == TEXT
+    with pytest.raises(TraceError, match=f"at most {len(TEXT) - 1} bytes after decompression") as caught:
+        list(blocks(path, lambda _: None, len(TEXT) - 1))
+    assert "--max-bytes" in caught.value.advice
+    assert not isinstance(caught.value, UnfinishedFile)

@@ -159,6 +159,12 @@ def test_element_that_is_no_object_is_one_element(text: bytes, value: object, en
     assert (GOOD + b", " + text + end)[stop : stop + 1] == b"]"
 
 
+def test_brackets_beyond_all_measure_end_with_themselves() -> None:
+    """The last bracket of an element that is too deep to be read is not taken for the end of the events."""
+    (event,) = _between(b"[" * (1 << 20) + b"]" * (1 << 20))
+    assert event.is_broken
+
+
 def test_bare_word_among_events_is_broken() -> None:
     """A word that is no JSON is one broken element."""
     (event,) = _between(b"N/A")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.errors import UnfinishedFile
 from pipeline.sources.kineto.feed import Feed, cut, find_array_end
 
 
@@ -103,3 +105,21 @@ def test_stretches_of_flat_events_parse(events: list[object], stretch_bytes: int
 def test_one_long_event_gives_no_stretch() -> None:
     """While an event's end is not in the buffer there is nothing to cut."""
     assert cut(b'{"name": "' + b"x" * 1000, 1010, 100, is_last=False) == ([], 0)
+
+
+def _cut_off() -> Iterator[bytes]:
+    yield b"abc"
+    raise UnfinishedFile("t.gz", where="byte 3", found="the end", wanted="more")
+
+
+def test_a_cut_file_ends_where_it_is_cut() -> None:
+    """To salvage: what is there is in the buffer, and the feed says that the end is missing."""
+    feed = Feed(_cut_off(), salvage=True)
+    feed.fill(10)
+    assert (feed.buffer, feed.is_at_end, feed.is_cut) == (b"abc", True, True)
+
+
+def test_a_cut_file_is_an_error_otherwise() -> None:
+    """Somebody may still be writing it."""
+    with pytest.raises(UnfinishedFile):
+        Feed(_cut_off()).fill(10)

@@ -6,20 +6,22 @@ import gzip
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import TraceError
+from pipeline.errors import TraceError, UnfinishedFile
 from pipeline.sources.job import ReadJob
 from pipeline.sources.kineto import bytestream, read_kineto
 from tests.builders import BASE_NS, StepBuilder, annotation, header, kernel, launch, memcpy, operator, trace_json
-from tests.sources.kineto.reading import BROKEN, Raw, kernel_text, lines, read_bytes, read_events, read_file
+from tests.sources.kineto.reading import BROKEN, Raw, kernel_text, lines, read_bytes, read_events, read_file, salvage_bytes
 
 _NAMES = st.sampled_from(["k", "gemm<1, 2>", 'quote " and \\ slash', "}, {", '},{"name": 1', "[", "é \U0001f600", "", "a\nb"])
 _NESTED = [{"name": 1}, {"ph": "X", "name": "},{"}, [[]]]
@@ -115,6 +117,35 @@ def test_cut_file_gives_rows_or_a_trace_error(tmp_path: Path, at: int, stretch_b
     assert raw is None or len(raw.tables["gpu_activity"]) == 12
 
 
+_PARTS = [json.dumps(e).encode() for e in StepBuilder().step([("a", 700), ("b", 900)] * 6).events]
+_PARTS.insert(5, BROKEN)
+PARTED = lines(*_PARTS, tail=b'\n], "traceName": {"a": "}"}}')
+
+
+@settings(max_examples=25)
+@given(st.integers(0, len(PARTED) - 1), st.sampled_from([300, 1 << 20]), st.sampled_from([bytes, lambda data: gzip.compress(data)[:-8]]))
+def test_complete_events_of_a_cut_file_are_salvaged(tmp_path: Path, at: int, stretch_bytes: int, pack: Callable[[bytes], bytes]) -> None:
+    """Cut anywhere, the events in front of the cut land, all of them and nothing else; without GPU work it is a TraceError."""
+    ends = [PARTED.index(part) + len(part) for part in _PARTS]
+    complete = [part for part, end in zip(_PARTS, ends, strict=True) if end <= at]
+    if not any(b'"kernel"' in part for part in complete):
+        with pytest.raises(TraceError) as caught:
+            salvage_bytes(tmp_path, pack(PARTED[:at]), stretch_bytes=stretch_bytes)
+        assert not isinstance(caught.value, UnfinishedFile)
+        return
+    raw = salvage_bytes(tmp_path, pack(PARTED[:at]), stretch_bytes=stretch_bytes)
+    assert raw.trace("is_truncated", "events_read") == (True, len(complete))
+    assert len(raw.tables["gpu_activity"]) == sum(b'"kernel"' in part for part in complete)
+    assert raw.issues["truncated_file", "file"] == (1, None)
+
+
+@pytest.mark.parametrize("at", [-1, -9, len(PARTED) - 200, 40, 0])
+def test_a_file_without_its_end_is_unfinished(tmp_path: Path, at: int) -> None:
+    """Unless it is to be salvaged, it may still be written."""
+    with pytest.raises(UnfinishedFile):
+        read_bytes(tmp_path, PARTED[:at])
+
+
 @settings(max_examples=8)
 @given(st.integers(0, len(gzip.compress(CUT, mtime=0)) - 1))
 def test_cut_gzip_is_a_trace_error(tmp_path: Path, at: int) -> None:
@@ -127,6 +158,17 @@ def test_cut_gzip_is_a_trace_error(tmp_path: Path, at: int) -> None:
 def test_damaged_text_gives_rows_or_a_trace_error(tmp_path: Path, at: int, damage: bytes) -> None:
     """Bytes overwritten anywhere give rows whose books balance, or a TraceError: no other exception."""
     _rows_or_trace_error(tmp_path, CUT[:at] + damage + CUT[at + len(damage) :], stretch_bytes=500)
+
+
+def test_a_file_that_needs_too_much_memory_is_a_trace_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is that file's trouble: the next one is read."""
+
+    def land(*_rest: object) -> None:
+        raise duckdb.OutOfMemoryException("failed to allocate")
+
+    monkeypatch.setattr("pipeline.sources.kineto.tables.land", land)
+    with pytest.raises(TraceError, match="256MB of memory are too small"):
+        read_bytes(tmp_path, CUT)
 
 
 def test_event_longer_than_a_stretch(tmp_path: Path) -> None:

@@ -47,6 +47,18 @@ def test_a_journal_beside_the_file_is_refused(tmp_path: Path) -> None:
     assert "export the report again" in error.advice
 
 
+def test_a_log_beside_the_file_is_refused_where_it_holds_rows(tmp_path: Path) -> None:
+    """Reading takes no lock and sees no log: its rows would be missing. An empty log holds nothing."""
+    path = _export(tmp_path)
+    log = tmp_path / "report.sqlite-wal"
+    log.touch()
+    read_report(path, tmp_path / "empty")
+    log.write_bytes(b"x")
+    error = _refusal(path, tmp_path)
+    assert error.found == "report.sqlite-wal, which holds rows that are not in the file yet"
+    assert "sqlite3 report.sqlite 'PRAGMA wal_checkpoint(TRUNCATE)'" in error.advice
+
+
 @pytest.mark.parametrize(("form", "name"), [("sqlite", "report.sqlite"), ("parquetdir", "report_pqtdir"), ("arrowdir", "report_arwdir")])
 def test_an_export_older_than_its_report_is_refused(tmp_path: Path, form: str, name: str) -> None:
     """The report was recorded again after this export: the refusal gives the command that exports it."""
@@ -140,3 +152,13 @@ def test_an_error_quotes_nothing_of_the_report(tmp_path: Path) -> None:
     error = _refusal(write_parquetdir(tmp_path / "report_pqtdir", tables), tmp_path)
     assert "hunter2" not in str(error)
     assert error.wanted == "a whole nsys export"
+
+
+@pytest.mark.parametrize("form", ["parquetdir", "arrowdir"])
+def test_unused_strings_of_megabytes_take_no_memory_of_a_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    """A report holds command lines and environments: what nothing refers to is not copied."""
+    monkeypatch.setattr("pipeline.sources.nsys.reader._MEMORY_LIMIT", "40MB")
+    tables = tables_of(two_ranks())
+    tables["StringIds"].rows += [{"id": 1_000_000 + n, "value": f"{n}" * 1_000_000} for n in range(10, 60)]
+    read_report(write(tmp_path, tables, form), tmp_path)
+    assert raw_rows(tmp_path, "gpu_activity", "count(*)") == [(24,)]

@@ -1,0 +1,221 @@
+"""nsys reports that fight back, through `stepledger run`: each is read whole, refused with its reason, or left alone, and costs no other file."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from pipeline import cli, duck
+from pipeline.errors import ExitCode
+from pipeline.home import Home
+from pipeline.warehouse import opened
+from tests.homes import settled
+from tests.nsys_builders import ALL_REDUCE, Tables, tables_of, two_ranks, write_parquetdir, write_sqlite
+
+KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
+MEGABYTE = 1_000_000
+LONG = ALL_REDUCE + "x" * MEGABYTE
+NUL = ALL_REDUCE + "\0tail"
+
+
+@dataclass(frozen=True)
+class Case:
+    """How a report is made, what becomes of it, and what is said of it."""
+
+    make: Callable[[Path], object]
+    outcome: Literal["read", "refused", "left"]
+    said: str = ""
+
+
+def _changed(change: Callable[[Tables], object]) -> Callable[[Path], object]:
+    """A report whose tables were changed."""
+
+    def make(path: Path) -> None:
+        tables = tables_of(two_ranks())
+        change(tables)
+        write_sqlite(path, tables)
+
+    return make
+
+
+def _renamed(old: str, new: str) -> Callable[[Path], object]:
+    """A report with another kernel name."""
+
+    def change(tables: Tables) -> None:
+        (row,) = (r for r in tables["StringIds"].rows if r["value"] == old)
+        row["value"] = new
+
+    return _changed(change)
+
+
+def _add_unused_megabytes(tables: Tables) -> None:
+    tables["StringIds"].rows += [{"id": 1_000_000 + n, "value": f"{n}" * MEGABYTE} for n in range(10, 60)]
+
+
+def _name_kernels_by_megabytes(tables: Tables) -> None:
+    for number, row in enumerate(tables[KERNELS].rows):
+        row["demangledName"] = 1_000_000 + number
+        tables["StringIds"].rows.append({"id": 1_000_000 + number, "value": f"{number}" * 4 * MEGABYTE})
+
+
+def _raise_ids(tables: Tables) -> None:
+    for row in tables["StringIds"].rows:
+        row["id"] += 1 << 40
+    for table, columns in ((KERNELS, ("demangledName", "shortName")), ("CUPTI_ACTIVITY_KIND_RUNTIME", ("nameId",))):
+        for row in tables[table].rows:
+            row.update({c: row[c] + (1 << 40) for c in columns})
+
+
+def _damaged_page(path: Path) -> None:
+    """A page of the kernel table that says it holds no row."""
+    write_sqlite(path, tables_of(two_ranks(100)))
+    with sqlite3.connect(path) as con:
+        root, page = con.execute("SELECT rootpage, (SELECT * FROM pragma_page_size) FROM sqlite_master WHERE name = ?", [KERNELS]).fetchone()
+    con.close()
+    data = bytearray(path.read_bytes())
+    at = (root - 1) * page
+    first_child = int.from_bytes(data[at + 12 : at + 14], "big")
+    leaf = (int.from_bytes(data[at + first_child : at + first_child + 4], "big") - 1) * page
+    assert (data[at], data[leaf]) == (5, 13), "a table of one page has no leaf of its own"
+    data[leaf + 3 : leaf + 5] = b"\0\0"
+    path.write_bytes(data)
+
+
+def _with_log(path: Path) -> None:
+    """A report whose kernels were changed, and the change stands in the log beside it only."""
+    work = path.with_name(".work.sqlite")
+    write_sqlite(work, tables_of(two_ranks()))
+    con = sqlite3.connect(work, isolation_level=None)
+    con.execute("PRAGMA journal_mode = wal")
+    con.execute(f"DELETE FROM {KERNELS}")
+    for ending in ("", "-wal", "-shm"):
+        settled(Path(shutil.copy(f"{work}{ending}", f"{path}{ending}")))
+    con.close()
+    work.unlink()
+
+
+CASES = {
+    "no_sqlite": Case(lambda p: p.write_bytes(b"hello " * 1_000), "refused", "found file is not a database, wanted a whole nsys export"),
+    "empty": Case(Path.touch, "refused", "found no byte in it, wanted an nsys export"),
+    "cut_off": Case(
+        lambda p: (write_sqlite(p, tables_of(two_ranks())), p.write_bytes(p.read_bytes()[:-5_000])), "refused", "pages: the file was cut off"
+    ),
+    "damaged_page": Case(_damaged_page, "refused", "found damaged pages"),
+    "no_kernels": Case(_changed(lambda t: (t.pop(KERNELS), t.pop("CUPTI_ACTIVITY_KIND_RUNTIME"))), "refused", "found no CUPTI_ACTIVITY_KIND_KERNEL"),
+    "no_strings": Case(_changed(lambda t: t.pop("StringIds")), "refused", "found no StringIds"),
+    "log_beside_it": Case(_with_log, "refused", "bad.sqlite-wal, which holds rows that are not in the file yet"),
+    "names_of_megabytes": Case(_changed(_name_kernels_by_megabytes), "refused", "found more at once than fits into the memory of a read"),
+    "unused_megabytes": Case(_changed(_add_unused_megabytes), "read"),
+    "a_name_of_a_megabyte": Case(_renamed(ALL_REDUCE, LONG), "read"),
+    "nul_in_a_name": Case(_renamed(ALL_REDUCE, NUL), "read"),
+    "ids_beyond_32_bits": Case(_changed(_raise_ids), "read"),
+    "folder_of_that_name": Case(lambda p: write_parquetdir(p, tables_of(two_ranks())), "read"),
+    "empty_folder_of_that_name": Case(Path.mkdir, "left"),
+}
+
+
+@pytest.fixture
+def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Little memory for a read, so that little is too much for it."""
+    monkeypatch.setattr("pipeline.sources.nsys.reader._MEMORY_LIMIT", "40MB")
+
+
+def _run(home: Home) -> Result:
+    """Run with a good report beside what is in the inbox; the good one must be read and built whatever the other is."""
+    settled(write_sqlite(home.inbox / "good.sqlite", tables_of(two_ranks())))
+    done = CliRunner().invoke(cli.app, ["--home", str(home.root), "run"])
+    assert "read: good.sqlite into run good" in done.stderr
+    assert (home.archive / "good" / "good.sqlite").is_file()
+    with opened(home) as con:
+        assert duck.rows(con, "SELECT traces, decode_steps FROM runs WHERE run_id = 'good'") == [(2, 2)]
+    assert not [p for p in home.staging.iterdir() if not p.name.startswith("old-")]
+    return done
+
+
+def _kernels(home: Home, run_id: str) -> list[tuple[object, ...]]:
+    with opened(home) as con:
+        return duck.rows(con, f"SELECT start_ns, dur_ns, stream, category FROM activity WHERE run_id = '{run_id}' ORDER BY ALL")
+
+
+@pytest.mark.usefixtures("small_memory")
+@pytest.mark.parametrize("name", CASES)
+def test_a_hostile_report_is_read_refused_or_left_and_the_good_one_beside_it_is_read(home: Home, name: str) -> None:
+    """Refused: exit 3, quarantined with its reason, no row of it. Read: the rows of the good one. Left: where it was, exit 0."""
+    case, bad = CASES[name], home.inbox / "bad.sqlite"
+    case.make(bad)
+    for path in (bad, *bad.rglob("*")):
+        settled(path)
+    done = _run(home)
+    assert done.exit_code == (ExitCode.TRACE if case.outcome == "refused" else ExitCode.OK), done.stderr
+    assert bad.exists() == (case.outcome == "left")
+    assert (home.archive / "bad" / "bad.sqlite").exists() == (case.outcome == "read")
+    assert (home.quarantine / "bad" / "bad.sqlite").exists() == (case.outcome == "refused")
+    assert home.raw_run("bad").exists() == (case.outcome == "read")
+    if case.outcome == "refused":
+        error = json.loads((home.quarantine / "bad" / "bad.sqlite.reason.json").read_bytes())["error"]
+        assert case.said in error
+        assert f"quarantined: {error}" in done.stderr
+    if case.outcome == "read":
+        assert _kernels(home, "bad") == _kernels(home, "good")
+
+
+@pytest.mark.parametrize("text", [LONG, NUL], ids=["megabyte", "nul"])
+def test_a_strange_name_is_kept_whole(home: Home, text: str) -> None:
+    """Not a letter of it is cut."""
+    _renamed(ALL_REDUCE, text)(home.inbox / "bad.sqlite")
+    settled(home.inbox / "bad.sqlite")
+    _run(home)
+    with opened(home) as con:
+        assert duck.rows(con, "SELECT DISTINCT name FROM raw.gpu_activity WHERE run_id = 'bad' AND name LIKE 'nccl%'") == [(text,)]
+
+
+@contextmanager
+def _locking(path: Path) -> Iterator[None]:
+    """Another process that writes the database."""
+    program = (
+        f"import sqlite3, sys; con = sqlite3.connect({str(path)!r}, isolation_level=None); con.execute('BEGIN EXCLUSIVE')\n"
+        "print('locked', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        try:
+            yield
+        finally:
+            process.communicate("")
+
+
+def test_a_report_that_another_process_writes_is_left_until_it_has_ended(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It changed lately: it stays in the inbox, untouched, and is read by the next run."""
+    monkeypatch.setattr("pipeline.inbox.STALL_SECONDS", 1_000_000)
+    bad = settled(write_sqlite(home.inbox / "bad.sqlite", tables_of(two_ranks())))
+    before = bad.read_bytes()
+    with _locking(bad):
+        done = _run(home)
+    assert done.exit_code == ExitCode.OK, done.stderr
+    assert "left in the inbox: bad.sqlite: the file: found a program that has locked it for writing" in done.stderr
+    assert [p.name for p in home.inbox.iterdir()] == ["bad.sqlite"]
+    assert bad.read_bytes() == before
+    assert _run(home).exit_code == ExitCode.OK
+    assert _kernels(home, "bad") == _kernels(home, "good")
+
+
+def test_a_report_that_is_locked_and_does_not_change_is_refused(home: Home) -> None:
+    """Whoever holds it does not finish it: quarantined, exit 3."""
+    bad = settled(write_sqlite(home.inbox / "bad.sqlite", tables_of(two_ranks())))
+    with _locking(bad):
+        done = _run(home)
+    assert done.exit_code == ExitCode.TRACE, done.stderr
+    assert "quarantined: bad.sqlite: the file: found a program that has locked it for writing, wanted a finished export." in done.stderr
+    assert not home.raw_run("bad").exists()
