@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
+import re
 import shutil
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pipeline.errors import StepledgerError
 
+SCRATCH = "scratch-"
+"""Begins the name of a folder in staging whose maker holds a lock in it, not the home's."""
+_ASIDE = re.compile(r"\..+\.[0-9a-f]{32}")
 _AT_FDCWD, _RENAME_NOREPLACE, _RENAME_EXCHANGE = -100, 1, 2
 
 
@@ -80,6 +87,52 @@ def move_file(source: Path, target: Path) -> Path:
             raise
         shutil.move(source, candidate)
     return candidate
+
+
+@contextmanager
+def scratch(staging: Path) -> Iterator[Path]:
+    """A folder in staging for somebody who does not hold the home; the lock beside it tells for how long."""
+    folder = staging / f"{SCRATCH}{uuid.uuid4().hex}"
+    lock = folder.with_suffix(".lock")
+    handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        folder.mkdir()
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        lock.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def is_abandoned(folder: Path) -> bool:
+    """Has the process that made this scratch folder (or its lock) gone?"""
+    try:
+        handle = os.open(folder.with_suffix(".lock"), os.O_RDWR)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it; what cannot be removed is left for the next time."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def remove_asides(folder: Path) -> None:
+    """Remove what `write_file` leaves of a file when its process is killed."""
+    for path in folder.rglob(".*"):
+        if _ASIDE.fullmatch(path.name):
+            path.unlink(missing_ok=True)
 
 
 def write_file(target: Path, data: bytes) -> None:

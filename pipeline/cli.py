@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,6 +17,9 @@ from pipeline import __version__
 from pipeline.errors import ExitCode, StepledgerError, UsageError, exit_code_for
 from pipeline.home import Home
 from pipeline.sources.job import MAX_BYTES
+
+if TYPE_CHECKING:
+    from pipeline.ingest import Means
 
 app = typer.Typer(
     name="stepledger",
@@ -26,6 +32,9 @@ app = typer.Typer(
 
 RunOption = Annotated[str | None, typer.Option("--run", help="The run: its name or id.")]
 MaxBytesOption = Annotated[int, typer.Option("--max-bytes", min=1, help="Refuse a trace with more bytes of text after decompression.")]
+WorkersOption = Annotated[int | None, typer.Option("--workers", min=1, help="Processes that work at once (default: the cores).")]
+MemoryOption = Annotated[str | None, typer.Option("--memory-limit", help="DuckDB's memory in each of them, e.g. 2GB (default 1GB).")]
+SchedulerOption = Annotated[str | None, typer.Option("--scheduler", help="A Dask cluster to work on, e.g. tcp://host:8786.")]
 FormatOption = Annotated[Literal["table", "csv", "json"], typer.Option("--format", help="How to print.")]
 
 
@@ -45,12 +54,19 @@ def _main(
 
 
 @app.command()
-def run(context: typer.Context, max_bytes: MaxBytesOption = MAX_BYTES) -> None:
+def run(
+    context: typer.Context,
+    max_bytes: MaxBytesOption = MAX_BYTES,
+    workers: WorkersOption = None,
+    memory_limit: MemoryOption = None,
+    scheduler: SchedulerOption = None,
+) -> None:
     """Drain the inbox: ingest, build, check, export; print the tables."""
     from pipeline.ingest import drain
     from pipeline.progress import Progress
 
-    outcome = drain(context.obj, Progress(), max_bytes)
+    with _means(context.obj, workers, memory_limit, scheduler, max_bytes) as means:
+        outcome = drain(context.obj, Progress(), means)
     if not outcome.built and not outcome.codes:
         typer.echo(f"nothing new: no finished trace in {context.obj.inbox}", err=True)
     _export_and_show(context.obj, outcome.built)
@@ -62,7 +78,11 @@ def ingest(
     context: typer.Context,
     paths: Annotated[list[Path], typer.Argument(help="Trace files, or folders (a folder is a run).")],
     run: RunOption = None,
+    no_build: Annotated[bool, typer.Option("--no-build", help="Leave the marts for a later `build`.")] = False,
     max_bytes: MaxBytesOption = MAX_BYTES,
+    workers: WorkersOption = None,
+    memory_limit: MemoryOption = None,
+    scheduler: SchedulerOption = None,
 ) -> None:
     """Ingest files or folders outside the inbox; they are left where they are."""
     from pipeline.inbox import named
@@ -75,28 +95,133 @@ def ingest(
     items = named(paths, run)
     if not items:
         raise UsageError(f"no file in {', '.join(map(str, paths))}")
-    outcome = ingest_items(context.obj, items, Progress(), max_bytes)
+    with _means(context.obj, workers, memory_limit, scheduler, max_bytes) as means:
+        outcome = ingest_items(context.obj, items, Progress(), means, is_built=not no_build)
     for run_id in outcome.runs:
         typer.echo(run_id)
     _leave(outcome.codes)
 
 
 @app.command()
-def build(context: typer.Context, run: RunOption = None) -> None:
-    """(Re)build the marts, e.g. after editing kernel_rules.toml."""
+def watch(
+    context: typer.Context,
+    json_log: Annotated[bool, typer.Option("--json-log", help="Say what happens as lines of JSON on stderr.")] = False,
+    max_bytes: MaxBytesOption = MAX_BYTES,
+    workers: WorkersOption = None,
+    memory_limit: MemoryOption = None,
+    scheduler: SchedulerOption = None,
+) -> None:
+    """Do what `run` does whenever files arrive in the inbox, until stopped."""
+    from pipeline.export import export_built
+    from pipeline.progress import Progress
+    from pipeline.watch import Stop, Watcher
+
+    home: Home = context.obj
+    progress = Progress(json_log=json_log)
+    with _means(home, workers, memory_limit, scheduler, max_bytes) as means, Stop().listening(progress.say) as stop:
+        code = Watcher(home, means, progress, lambda outcome: export_built(home, outcome.verdicts, progress.say)).run(stop)
+    raise typer.Exit(int(code))
+
+
+@app.command()
+def build(
+    context: typer.Context,
+    run: RunOption = None,
+    workers: WorkersOption = None,
+    memory_limit: MemoryOption = None,
+    scheduler: SchedulerOption = None,
+) -> None:
+    """Build the marts of runs whose files, rules or models changed (with --run: that run in any case)."""
+    from pipeline.ingest import stale
+
+    home: Home = context.obj
+    _build(home, stale(home) if run is None else _known(home, run), workers, memory_limit, scheduler)
+
+
+@app.command()
+def rebuild(
+    context: typer.Context,
+    run: RunOption = None,
+    workers: WorkersOption = None,
+    memory_limit: MemoryOption = None,
+    scheduler: SchedulerOption = None,
+) -> None:
+    """Build the marts of all runs (or of one) from the raw tables, whether they need it or not."""
+    home: Home = context.obj
+    _build(home, home.run_ids() if run is None else _known(home, run), workers, memory_limit, scheduler)
+
+
+def _known(home: Home, run: str) -> list[str]:
+    found = [r for r in home.run_ids() if r in {run, home.run_id_for(run)}]
+    if not found:
+        raise UsageError(f"no run {run!r}; known runs: {', '.join(home.run_ids()) or 'none yet'}")
+    return found
+
+
+def _build(home: Home, runs: list[str], workers: int | None, memory_limit: str | None, scheduler: str | None) -> None:
     from pipeline.ingest import build as build_runs
     from pipeline.progress import Progress
 
-    home: Home = context.obj
-    runs = home.run_ids()
-    if run is not None:
-        runs = [r for r in runs if r in {run, home.run_id_for(run)}]
-        if not runs:
-            raise UsageError(f"no run {run!r}; known runs: {', '.join(home.run_ids()) or 'none yet'}")
-    outcome = build_runs(home, runs, Progress())
+    with _means(home, workers, memory_limit, scheduler) as means:
+        outcome = build_runs(home, runs, Progress(), means)
     for run_id in outcome.built:
         typer.echo(run_id)
     _leave(outcome.codes)
+
+
+@app.command()
+def retry(context: typer.Context, files: Annotated[list[str] | None, typer.Argument(help="Files as `status` names them; none: all.")] = None) -> None:
+    """Put quarantined files back into the inbox, for the next `run` or a running `watch`."""
+    from pipeline.inbox import retry as retry_files
+    from pipeline.progress import Progress
+
+    home: Home = context.obj
+    with home.writing(Progress().say):
+        for place in retry_files(home, files):
+            typer.echo(str(place))
+
+
+@app.command()
+def forget(
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(help="The run: its name or id.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Take a run out of the lake; its originals stay in the archive."""
+    from pipeline.progress import Progress
+    from pipeline.warehouse import forget as forget_run
+    from pipeline.warehouse import write_database
+
+    home: Home = context.obj
+    (run_id,) = _known(home, run)
+    if not yes and not typer.confirm(f"Remove run {run_id} from the lake ({home.raw_run(run_id)})?", err=True):
+        raise UsageError("nothing was removed")
+    with home.writing(Progress().say):
+        forget_run(home, run_id)
+        write_database(home)
+    typer.echo(run_id)
+
+
+@app.command()
+def compact(
+    context: typer.Context,
+    older_than_days: Annotated[float, typer.Option("--older-than-days", min=0, help="Runs not built for so long.")] = 7,
+) -> None:
+    """Put the marts of old runs into few files, so that questions over thousands of runs stay fast."""
+    from pipeline.compact import compact_runs, compactable
+    from pipeline.progress import Progress
+    from pipeline.warehouse import tidy, write_database
+
+    home: Home = context.obj
+    progress = Progress()
+    with home.writing(progress.say):
+        tidy(home)
+        runs = compactable(home, older_than_days * 86_400)
+        if runs:
+            with progress.task(f"compacting {len(runs)} runs"):
+                compact_runs(home, runs)
+        write_database(home)
+    typer.echo(f"{len(runs)} runs compacted")
 
 
 @app.command()
@@ -327,6 +452,18 @@ def _export_and_show(home: Home, built: list[str]) -> None:
             continue
         done = export_run(home, run_id, DEFAULT_MART, "csv", None, wide=False)
         typer.echo(f"\nper step, rank and category: {done.path}")
+
+
+@contextmanager
+def _means(home: Home, workers: int | None, memory_limit: str | None, scheduler: str | None, max_bytes: int = MAX_BYTES) -> Iterator[Means]:
+    from pipeline.ingest import Means
+    from pipeline.schedule import executor
+    from pipeline.settings import load_settings
+
+    settings = load_settings(home, workers=workers, memory_limit=memory_limit)
+    with executor(settings.workers, scheduler) as made:
+        means = Means(made, replace(settings, workers=made.workers), max_bytes)
+        yield means if workers is None else replace(means, worth_bytes=0)
 
 
 def _leave(codes: list[ExitCode]) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterable
 from enum import IntEnum
+from typing import Any
 
 
 class ExitCode(IntEnum):
@@ -30,6 +33,29 @@ class UsageError(StepledgerError):
     exit_code = ExitCode.USAGE
 
 
+class HomeError(StepledgerError):
+    """The home cannot take what would be written: its disk is full, or its permissions changed. Nothing is lost by it."""
+
+    exit_code = ExitCode.USAGE
+
+
+_HOME_TROUBLE = {errno.ENOSPC: "its disk is full", errno.EDQUOT: "its quota is used up", errno.EROFS: "it is read-only"}
+_HOME_TEXTS = {os.strerror(number): trouble for number, trouble in _HOME_TROUBLE.items()}
+
+
+def home_trouble(error: BaseException) -> str | None:
+    """What is wrong with the home, if that is what this error (or one that caused it) says; DuckDB says it in words only."""
+    at: BaseException | None = error
+    while at is not None:
+        if isinstance(at, OSError) and at.errno in _HOME_TROUBLE:
+            return _HOME_TROUBLE[at.errno]
+        for text, trouble in _HOME_TEXTS.items():
+            if text in str(at):
+                return trouble
+        at = at.__cause__ or at.__context__
+    return None
+
+
 class TraceError(StepledgerError):
     """A trace cannot be read: which file, where in it, what was found, what was wanted, what to do."""
 
@@ -39,6 +65,14 @@ class TraceError(StepledgerError):
         self.file, self.where, self.found, self.wanted, self.advice = file, where, found, wanted, advice
         text = f"{file}: {where}: found {found}, wanted {wanted}."
         super().__init__(f"{text} {advice}".strip())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _trace_error, (type(self), self.file, self.where, self.found, self.wanted, self.advice)
+
+
+def _trace_error(kind: type[TraceError], file: str, where: str, found: str, wanted: str, advice: str) -> TraceError:
+    """A TraceError from its parts: it comes back from a worker process whole."""
+    return kind(file, where=where, found=found, wanted=wanted, advice=advice)
 
 
 class UnfinishedFile(TraceError):
@@ -51,6 +85,9 @@ class SideFile(StepledgerError):
     def __init__(self, file: str, note: str) -> None:
         self.file, self.note = file, note
         super().__init__(f"{file}: {note}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SideFile, (self.file, self.note)
 
 
 class ContractError(StepledgerError):

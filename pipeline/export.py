@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import sys
 import uuid
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ import duckdb
 import orjson
 
 from pipeline import __version__, duck
-from pipeline.atomic import write_file
+from pipeline.atomic import scratch
 from pipeline.contracts import contracts
 from pipeline.duck import literal
 from pipeline.errors import UsageError
@@ -48,18 +49,42 @@ def export_run(home: Home, run: str, mart: str, form: Format, output: Path | Non
         table = _table(mart, run_id, wide=wide)
     target = output or home.exports / run_id / f"{table.name}.{form}"
     manifest = target.with_name("manifest.json") if output is None else target.with_name(f"{target.name}.manifest.json")
-    aside = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        rows, text = stable(home, lambda: _written(home, table, form, aside, target.name, manifest))
-        aside.replace(target)
-        write_file(manifest, text)
+        with _aside(home, target, is_in_home=output is None) as folder:
+            aside, noted = folder / f"{table.name}.{form}", folder / "manifest.json"
+            rows, text = stable(home, lambda: _written(home, table, form, aside, target.name, manifest))
+            noted.write_bytes(text)
+            aside.replace(target)
+            noted.replace(manifest)
     except OSError as error:
         raise UsageError(f"{target}: cannot be written: {error.strerror}") from error
-    finally:
-        with suppress(OSError):
-            aside.unlink()
     return Exported(target, manifest, rows)
+
+
+@contextmanager
+def _aside(home: Home, target: Path, *, is_in_home: bool) -> Iterator[Path]:
+    """A folder on the target's filesystem to write in; what a killed export leaves in the home's is removed by the next writer."""
+    if is_in_home:
+        with scratch(home.staging) as folder:
+            yield folder
+    else:
+        folder = target.with_name(f".{target.name[:100]}.{uuid.uuid4().hex}")
+        folder.mkdir()
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def export_built(home: Home, verdicts: dict[str, str], say: Callable[[str], None]) -> None:
+    """Export the default mart of runs just built, but not of those that failed their checks; say what was done with each."""
+    for run_id, verdict in verdicts.items():
+        if verdict == "fail":
+            say(f"run {run_id}: verdict fail, so it is not exported (stepledger check --run {run_id})")
+        else:
+            done = export_run(home, run_id, DEFAULT_MART, "csv", None, wide=False)
+            say(f"run {run_id}: verdict {verdict}, exported to {done.path}")
 
 
 def run_verdict(home: Home, run_id: str) -> str:

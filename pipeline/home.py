@@ -6,7 +6,7 @@ import fcntl
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +60,11 @@ class Home:
         return self.root / "lake" / "quality"
 
     @property
+    def compact(self) -> Path:
+        """Old runs in few files: gen=G/<table>.parquet, and the manifest."""
+        return self.root / "lake" / "compact"
+
+    @property
     def staging(self) -> Path:
         """Work in progress, on the same filesystem as the lake so that a rename commits it."""
         return self.root / "lake" / ".staging"
@@ -92,6 +97,7 @@ class Home:
                 self.marts,
                 self.config,
                 self.quality_lake,
+                self.compact,
                 self.staging,
                 self.exports,
             ):
@@ -127,20 +133,41 @@ class Home:
         found = (p.name.removeprefix("run_id=") for p in self.raw.glob("run_id=*") if next(p.glob("file_id=*"), None))
         return sorted(r for r in found if r != TEMPLATE)
 
-    def run_id_for(self, name: str) -> str:
+    def run_id_for(self, name: str, also_taken: Iterable[str] = ()) -> str:
         """The safe form of a run's name: itself if it is safe and no other run differs only in case, else with a hash."""
-        taken = {p.name.removeprefix("run_id=") for p in self.raw.glob("run_id=*")}
+        taken = {p.name.removeprefix("run_id=") for p in self.raw.glob("run_id=*")} | {*also_taken}
         if _SAFE.fullmatch(name) and not any(t != name and t.casefold() == name.casefold() for t in taken):
             return name
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:60] or "run"
         return f"{stem}-{hashlib.sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
+
+    def at_work(self) -> list[tuple[str, str]]:
+        """Processes that hold this home now: (what, state)."""
+        return [(what, state) for what, state in (("writer", "a writer is at work"), ("watch", "a watcher is running")) if self._is_held(what)]
+
+    def _is_held(self, what: str) -> bool:
+        try:
+            handle = os.open(self.lock(what), os.O_RDONLY)
+        except OSError:  # nobody ever wrote, or it is not ours to look at
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+        return False
+
+    def lock(self, what: str) -> Path:
+        """The file that the writer, or the watcher, holds a lock on."""
+        return self.root / {"writer": ".lock", "watch": ".watch.lock"}[what]
 
     @contextmanager
     def writing(self, say: Callable[[str], None]) -> Iterator[None]:
         """Hold the home for writing; waits, saying so, while another process has it. The lock dies with its process."""
         self.ensure()
         try:
-            handle = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+            handle = os.open(self.lock("writer"), os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise self._unwritable(error) from error
         try:

@@ -28,6 +28,7 @@ STALL_SECONDS = 60
 """A file without its end is a copy under way while it changed since then; afterwards it is a cut file."""
 _NAME_BYTES = 200
 """Longest name of a reason's file, before its suffix: it is written aside under an even longer one, and 255 is the limit."""
+_REASON = ".reason.json"
 UNNAMED = "unnamed"
 _UNFINISHED = (".tmp", ".part", ".partial", ".crdownload")
 
@@ -175,6 +176,7 @@ def quarantine(home: Home, item: Waiting, error: StepledgerError) -> Path:
     moved = _move(item, home.quarantine)
     reason = {
         "file": item.place.as_posix(),
+        "name": moved.name,
         "run": item.run_name,
         "error": str(error),
         "stepledger_version": __version__,
@@ -185,6 +187,47 @@ def quarantine(home: Home, item: Waiting, error: StepledgerError) -> Path:
     text = orjson.dumps({key: as_text(value) for key, value in reason.items()}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     write_file(_reason_of(moved), text)
     _drop_empty_folders(home.inbox, item.path.parent)
+    return moved
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """A file that could not be read: where it is, the note beside it, where it was in the inbox, its run and why."""
+
+    path: Path
+    note: Path
+    place: str
+    run: str
+    error: str
+
+
+def quarantined(home: Home) -> dict[str, Quarantined]:
+    """What is in the quarantine, by its path there."""
+    found = {}
+    for note in sorted(home.quarantine.rglob(f"*{_REASON}")):
+        said = orjson.loads(note.read_bytes())
+        path = note.with_name(said.get("name", note.name.removesuffix(_REASON)))
+        found[path.relative_to(home.quarantine).as_posix()] = Quarantined(path, note, str(said["file"]), str(said["run"]), str(said["error"]))
+    return found
+
+
+def retry(home: Home, files: list[str] | None) -> list[Path]:
+    """Move quarantined files (named by their path there, or all) back to where they were in the inbox. Returns their places.
+
+    Raises UsageError for a name that is not in the quarantine, or whose file somebody has taken away.
+    """
+    there = quarantined(home)
+    wanted = list(there) if files is None else files
+    if unknown := [name for name in wanted if name not in there]:
+        raise UsageError(f"not in the quarantine: {', '.join(unknown)}; there are: {', '.join(there) or 'none'}")
+    moved = []
+    for name in wanted:
+        found = there[name]
+        if not os.path.lexists(found.path):
+            raise UsageError(f"{found.path} is not there any more; remove {found.note.name} beside it")
+        moved.append(move_file(found.path, home.inbox / found.place).relative_to(home.inbox))
+        found.note.unlink()
+        _drop_empty_folders(home.quarantine, found.note.parent)
     return moved
 
 
@@ -201,7 +244,7 @@ def _reason_of(moved: Path) -> Path:
     name = moved.name
     if len(os.fsencode(name)) > _NAME_BYTES:
         name = f"{os.fsencode(name)[: _NAME_BYTES - 20].decode('utf-8', 'ignore')}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}"
-    return moved.with_name(f"{name}.reason.json")
+    return moved.with_name(f"{name}{_REASON}")
 
 
 def _drop_empty_folders(inbox: Path, folder: Path) -> None:

@@ -5,24 +5,46 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+import duckdb
+
 from pipeline import inbox
+from pipeline.compact import Manifest
 from pipeline.describe import RUN_TOML, describe, read_run_toml
-from pipeline.errors import ContractError, ExitCode, SideFile, StepledgerError, TraceError, UnfinishedFile, UsageError
+from pipeline.errors import ContractError, ExitCode, HomeError, SideFile, StepledgerError, TraceError, UnfinishedFile, UsageError, home_trouble
 from pipeline.home import Home
 from pipeline.inbox import Waiting
-from pipeline.land import land, size_of
+from pipeline.land import Landed, size_of
 from pipeline.progress import Progress
-from pipeline.quality import check_run, verdict
 from pipeline.rules import load_rules
+from pipeline.schedule import Executor, Processes, Serial, WorkerDied
+from pipeline.settings import Settings
 from pipeline.sources.job import MAX_BYTES
 from pipeline.sources.names import printable
-from pipeline.warehouse import build_run, stale_runs, tidy, write_database
+from pipeline.warehouse import stale_runs, tidy, write_database
+from pipeline.work import Building, Landing, build_and_check, land_file
 
-READ_MEMORY = "256MB"
-BUILD_MEMORY = "1GB"
+
+@dataclass(frozen=True)
+class Means:
+    """Who does the work, how much of the machine each worker takes, and the largest trace that is read.
+
+    `worth_bytes`: work on less than this is done by this process alone, since starting others would take longer.
+    """
+
+    executor: Executor = field(default_factory=Serial)
+    settings: Settings = field(default_factory=lambda: Settings(workers=1))
+    max_bytes: int = MAX_BYTES
+    worth_bytes: int = 8_000_000
+
+    def for_work(self, pieces: int, size_bytes: int) -> tuple[Executor, Settings]:
+        """As many workers as there are pieces of work at most; fewer have more threads each."""
+        workers = max(1, min(self.settings.workers, pieces)) if size_bytes >= self.worth_bytes else 1
+        is_local = isinstance(self.executor, (Serial, Processes))
+        return (Serial() if is_local and workers == 1 else self.executor), replace(self.settings, workers=workers)
 
 
 @dataclass
@@ -33,9 +55,10 @@ class Outcome:
     built: list[str] = field(default_factory=list)
     verdicts: dict[str, str] = field(default_factory=dict)
     codes: list[ExitCode] = field(default_factory=list)
+    has_home_trouble: bool = False
 
 
-def drain(home: Home, progress: Progress, max_bytes: int = MAX_BYTES) -> Outcome:
+def drain(home: Home, progress: Progress, means: Means | None = None) -> Outcome:
     """Read every finished file of the inbox, archive or quarantine it, and build what changed."""
     with _writing(home, progress) as outcome:
         ready = []
@@ -44,127 +67,198 @@ def drain(home: Home, progress: Progress, max_bytes: int = MAX_BYTES) -> Outcome
                 progress.say(printable(f"left in the inbox: {item.place}: {reason}"))
             else:
                 ready.append(item)
-        ready.sort(key=lambda item: not item.path.is_symlink())  # while what they point to is still there
-        _land_all(home, ready, outcome, progress, max_bytes, from_inbox=True)
-        _build(home, stale_runs(home), outcome, progress)
+        _Landings(home, progress, means or Means(), outcome, from_inbox=True).land(ready)
+        _build(home, stale(home), outcome, progress, means or Means())
     return outcome
 
 
-def ingest(home: Home, items: Iterable[Waiting], progress: Progress, max_bytes: int = MAX_BYTES) -> Outcome:
-    """Read files where they are, leave them there, and build what changed."""
+def land_inbox(home: Home, items: list[Waiting], progress: Progress, means: Means, stop: Callable[[], bool]) -> Outcome:
+    """Read these files of the inbox, archive or quarantine them, and build nothing; none is begun after `stop` says so."""
     with _writing(home, progress) as outcome:
-        _land_all(home, list(items), outcome, progress, max_bytes, from_inbox=False)
-        _build(home, stale_runs(home), outcome, progress)
+        _Landings(home, progress, means, outcome, from_inbox=True, stop=stop).land(items)
     return outcome
 
 
-def build(home: Home, runs: list[str], progress: Progress) -> Outcome:
-    """Rebuild the marts of these runs from what has landed."""
+def ingest(home: Home, items: Iterable[Waiting], progress: Progress, means: Means | None = None, *, is_built: bool = True) -> Outcome:
+    """Read files where they are, leave them there, and build what changed (if told to)."""
     with _writing(home, progress) as outcome:
-        _build(home, runs, outcome, progress)
+        _Landings(home, progress, means or Means(), outcome, from_inbox=False).land(list(items))
+        if is_built:
+            _build(home, stale(home), outcome, progress, means or Means())
     return outcome
+
+
+def build(home: Home, runs: list[str], progress: Progress, means: Means | None = None, stop: Callable[[], bool] = lambda: False) -> Outcome:
+    """Rebuild the marts of these runs from what has landed; none is begun after `stop` says so."""
+    with _writing(home, progress) as outcome:
+        _build(home, runs, outcome, progress, means or Means(), stop)
+    return outcome
+
+
+def stale(home: Home) -> list[str]:
+    """Runs whose marts are not what their files, the rules and the models of now would make."""
+    return stale_runs(home, load_rules(home.user_rules))
 
 
 def say_of_run(home: Home, run_id: str, facts: dict[str, Any], progress: Progress) -> Outcome:
     """Add facts to a run and rebuild it, since its marts use them."""
     with _writing(home, progress) as outcome:
         describe(home, run_id, facts)
-        _build(home, [run_id], outcome, progress)
+        _build(home, [run_id], outcome, progress, Means())
     return outcome
 
 
 @contextmanager
 def _writing(home: Home, progress: Progress) -> Iterator[Outcome]:
-    """Hold the home, clear what earlier processes left, and renew the database of views at the end."""
+    """Hold the home, clear what earlier processes left, and renew the database of views at the end.
+
+    Raises HomeError where the home cannot take what is written.
+    """
     with home.writing(progress.say):
-        tidy(home)
-        yield Outcome()
-        write_database(home)
+        try:
+            tidy(home)
+            yield Outcome()
+            write_database(home)
+            tidy(home)
+        except (OSError, duckdb.Error) as error:
+            if (trouble := home_trouble(error)) is None:
+                raise
+            raise HomeError(f"{home.root}: {trouble}. Nothing is lost: say the same again when that is mended. ({error})") from error
 
 
-def _land_all(home: Home, items: list[Waiting], outcome: Outcome, progress: Progress, max_bytes: int, *, from_inbox: bool) -> None:
-    total = sum(size_of(item.path) for item in items if os.path.exists(item.path))  # noqa: PTH110 - no error where a folder is closed
-    with progress.bytes("reading", total) as on_read:
+@dataclass
+class _Landings:
+    """Files on their way into the lake."""
+
+    home: Home
+    progress: Progress
+    means: Means
+    outcome: Outcome
+    from_inbox: bool
+    stop: Callable[[], bool] = lambda: False
+
+    def land(self, items: list[Waiting]) -> None:
+        """Read them all. An nsys report waits for the others: an older export of it is read while the report is still there to say so."""
+        total = sum(size_of(item.path) for item in items if os.path.exists(item.path))  # noqa: PTH110 - no error where a folder is closed
+        with self.progress.bytes(f"reading {len(items)} files", total) as on_read:
+            landings = self._landings(items)
+            late = {path for path in landings if path.suffix == ".nsys-rep"}
+            for some in (landings.keys() - late, late):
+                self._run({path: landings[path] for path in landings if path in some}, on_read)
+
+    def _landings(self, items: list[Waiting]) -> dict[Any, tuple[Landing, Waiting]]:
+        """The work of each file that may be read; links are judged before anything is moved."""
+        found: dict[Any, tuple[Landing, Waiting]] = {}
+        run_ids: dict[str, str] = {}
         for item in items:
             try:
-                _land_one(home, item, outcome, progress, on_read, max_bytes, from_inbox=from_inbox)
-            except TraceError as error:
-                _refuse(home, item, error, outcome, progress, from_inbox=from_inbox)
-            except (ContractError, UsageError) as error:
-                outcome.codes.append(error.exit_code)
-                progress.say(printable(f"left where it is: {item.path.name}: {error}"))
-
-
-def _refuse(home: Home, item: Waiting, error: TraceError, outcome: Outcome, progress: Progress, *, from_inbox: bool) -> None:
-    """Say why a file was not read; one of the inbox is quarantined, unless its end may still come."""
-    if from_inbox and isinstance(error, UnfinishedFile) and (reason := inbox.not_stalled(item.path)):
-        progress.say(printable(f"left in the inbox: {error} It has been {reason}."))
-        return
-    outcome.codes.append(error.exit_code)
-    if not from_inbox:
-        progress.say(printable(f"not read: {error}"))
-        return
-    try:
-        moved = inbox.quarantine(home, item, error)
-    except UsageError as trouble:
-        outcome.codes.append(trouble.exit_code)
-        progress.say(printable(f"not read: {error} And {trouble}"))
-    else:
-        progress.say(printable(f"quarantined: {error} (now {moved.relative_to(home.root)})"))
-
-
-def _land_one(
-    home: Home, item: Waiting, outcome: Outcome, progress: Progress, on_read: Callable[[int], None], max_bytes: int, *, from_inbox: bool
-) -> None:
-    try:
-        if from_inbox:
-            inbox.refuse_link(home.inbox, item.path)
-        salvage = not from_inbox or inbox.not_stalled(item.path) is None
-        landed = land(
-            home,
-            item.path,
-            item.run_name,
-            on_read,
-            threads=os.cpu_count() or 1,
-            memory_limit=READ_MEMORY,
-            salvage=salvage,
-            max_bytes=max_bytes,
-        )
-    except SideFile as side:
-        if item.path.name == RUN_TOML:
-            run_id = home.run_id_for(item.run_name)
-            describe(home, run_id, read_run_toml(item.path))
-            progress.say(f"run {run_id}: facts taken from {RUN_TOML}")
-        progress.say(printable(f"{'archived' if from_inbox else 'skipped'}: {side}"))
-        if from_inbox:
-            inbox.archive(home, item)
-        return
-    if landed.run_id not in outcome.runs:
-        outcome.runs.append(landed.run_id)
-    known = " (the same bytes are there already: nothing to do)" if landed.was_known else ""
-    progress.say(printable(f"read: {item.path.name} into run {landed.run_id}{known}"))
-    if from_inbox:
-        inbox.archive(home, item)
-
-
-def _build(home: Home, runs: list[str], outcome: Outcome, progress: Progress) -> None:
-    rules = load_rules(home.user_rules)
-    for run_id in runs:
-        try:
-            with progress.task(f"building {run_id}"):
-                build_run(home, run_id, rules, threads=os.cpu_count() or 1, memory_limit=BUILD_MEMORY)
-        except StepledgerError as error:
-            outcome.codes.append(error.exit_code)
-            progress.say(f"run {run_id}: {error}")
-        else:
-            outcome.built.append(run_id)
-            try:
-                results = check_run(home, run_id, with_docs=False)
-            except StepledgerError as error:
-                outcome.codes.append(error.exit_code)
-                progress.say(f"run {run_id}: {error}")
+                if self.from_inbox:
+                    inbox.refuse_link(self.home.inbox, item.path)
+            except (SideFile, TraceError) as error:
+                self._take(item, error)
                 continue
-            outcome.verdicts[run_id] = verdict(results)
-            for result in results:
-                if not result.is_passed and result.severity == "fail":
-                    progress.say(f"run {run_id}: check {result.check} failed: {result.means}")
+            if item.run_name not in run_ids:
+                run_ids[item.run_name] = self.home.run_id_for(item.run_name, also_taken=run_ids.values())
+            salvage = not self.from_inbox or inbox.not_stalled(item.path) is None
+            found[item.path] = (
+                Landing(self.home.root, item.path, item.run_name, run_ids[item.run_name], self.means.settings, salvage, self.means.max_bytes),
+                item,
+            )
+        return found
+
+    def _run(self, landings: dict[Any, tuple[Landing, Waiting]], on_read: Callable[[int], None]) -> None:
+        executor, settings = self.means.for_work(len(landings), sum(size_of(path) for path in landings if os.path.exists(path)))  # noqa: PTH110
+        is_here = isinstance(executor, Serial)
+        work = partial(land_file, on_read=on_read) if is_here else land_file
+        if self.outcome.has_home_trouble or self.stop():
+            return
+        for done in executor.run(work, [replace(landing, settings=settings) for landing, _ in landings.values()]):
+            if not is_here:
+                on_read(size_of(done.item.path))
+            self._take(landings[done.item.path][1], done.error or done.value)
+            if self.outcome.has_home_trouble or self.stop():
+                return
+
+    def _take(self, item: Waiting, found: Landed | Exception | None) -> None:
+        """Say what became of a file, and move one of the inbox to where it belongs."""
+        try:
+            if isinstance(found, Landed):
+                self._landed(item, found)
+            elif isinstance(found, SideFile):
+                self._side_file(item, found)
+            elif isinstance(found, Exception):
+                raise found
+        except TraceError as error:
+            self._refuse(item, error)
+        except WorkerDied as error:
+            wanted = "a file that can be read within the memory there is"
+            self._refuse(item, TraceError(item.path.name, where="reading it", found=f"that {error}", wanted=wanted))
+        except (ContractError, UsageError, HomeError) as error:
+            self.outcome.codes.append(error.exit_code)
+            self.outcome.has_home_trouble |= isinstance(error, HomeError)
+            self._say(f"left where it is: {item.path.name}: {error}")
+
+    def _landed(self, item: Waiting, landed: Landed) -> None:
+        if landed.run_id not in self.outcome.runs:
+            self.outcome.runs.append(landed.run_id)
+        known = " (the same bytes are there already: nothing to do)" if landed.was_known else ""
+        self._say(f"read: {item.path.name} into run {landed.run_id}{known}")
+        if self.from_inbox:
+            inbox.archive(self.home, item)
+
+    def _side_file(self, item: Waiting, side: SideFile) -> None:
+        if item.path.name == RUN_TOML:
+            run_id = self.home.run_id_for(item.run_name)
+            describe(self.home, run_id, read_run_toml(item.path))
+            self._say(f"run {run_id}: facts taken from {RUN_TOML}")
+        self._say(f"{'archived' if self.from_inbox else 'skipped'}: {side}")
+        if self.from_inbox:
+            inbox.archive(self.home, item)
+
+    def _refuse(self, item: Waiting, error: TraceError) -> None:
+        """Say why a file was not read; one of the inbox is quarantined, unless its end may still come."""
+        if self.from_inbox and isinstance(error, UnfinishedFile) and (reason := inbox.not_stalled(item.path)):
+            self._say(f"left in the inbox: {error} It has been {reason}.")
+            return
+        self.outcome.codes.append(error.exit_code)
+        if not self.from_inbox:
+            self._say(f"not read: {error}")
+            return
+        try:
+            moved = inbox.quarantine(self.home, item, error)
+        except UsageError as trouble:
+            self.outcome.codes.append(trouble.exit_code)
+            self._say(f"not read: {error} And {trouble}")
+        else:
+            self._say(f"quarantined: {error} (now {moved.relative_to(self.home.root)})")
+
+    def _say(self, text: str) -> None:
+        self.progress.say(printable(text))
+
+
+def _build(home: Home, runs: list[str], outcome: Outcome, progress: Progress, means: Means, stop: Callable[[], bool] = lambda: False) -> None:
+    if not runs or outcome.has_home_trouble:
+        return
+    if served := [run_id for run_id in runs if run_id in Manifest.load(home).serves]:
+        write_database(home, pinned=served)
+    executor, settings = means.for_work(len(runs), sum(size_of(home.raw_run(run_id)) for run_id in runs))
+    with progress.task(f"building {runs[0] if len(runs) == 1 else f'{len(runs)} runs'}"):
+        for done in executor.run(build_and_check, [Building(home.root, run_id, settings) for run_id in runs]):
+            run_id = done.item.run_id
+            if isinstance(done.error, StepledgerError):
+                outcome.codes.append(done.error.exit_code)
+                outcome.has_home_trouble |= isinstance(done.error, HomeError)
+                progress.say(f"run {run_id}: {done.error}")
+            elif done.error is not None:
+                raise done.error
+            elif done.value is not None:
+                outcome.built.append(run_id)
+                if done.value.trouble is not None:
+                    outcome.codes.append(done.value.trouble.exit_code)
+                    progress.say(f"run {run_id}: {done.value.trouble}")
+                if done.value.verdict is not None:
+                    outcome.verdicts[run_id] = done.value.verdict
+                for check, means_what in done.value.failed:
+                    progress.say(f"run {run_id}: check {check} failed: {means_what}")
+            if outcome.has_home_trouble or stop():
+                return

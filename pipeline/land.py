@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import shutil
 import stat
@@ -37,12 +38,13 @@ def land(
     run_name: str,
     on_read: Callable[[int], None],
     *,
+    run_id: str | None = None,
     threads: int,
     memory_limit: str,
     salvage: bool = True,
     max_bytes: int = MAX_BYTES,
 ) -> Landed:
-    """Read `path` into the lake under the run `run_name`. The same bytes again are a no-op.
+    """Read `path` into the lake under the run `run_name`. The same bytes again are a no-op, also when somebody lands them meanwhile.
 
     Raises TraceError (nothing is landed) or SideFile (it is no trace and need not be one); UnfinishedFile for a file
     without its end, if not told to salvage its complete events, and for one that changes while it is read.
@@ -51,7 +53,7 @@ def land(
     before = _state(path)
     sha256 = _sha256(path)
     file_id = sha256[:16]
-    run_id = home.run_id_for(run_name)
+    run_id = run_id or home.run_id_for(run_name)
     target = home.raw_run(run_id) / f"file_id={file_id}"
     if target.is_dir():
         return Landed(run_id, file_id, was_known=True)
@@ -87,7 +89,12 @@ def land(
             )
         _without_latencies(out)
         _check(out)
-        commit_folder(out, target)
+        try:
+            commit_folder(out, target)
+        except OSError as error:
+            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                raise
+            return Landed(run_id, file_id, was_known=True)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return Landed(run_id, file_id, was_known=False)

@@ -21,6 +21,8 @@ from pipeline.rules import RuleSet
 CONTRACT_VERSION = 3
 """Raised when the columns or the meaning of a mart change: marts of an older version are rebuilt."""
 
+_MANY_ACTIVITIES = 1_000_000
+"""Above it tables are built in a file: compressed there, and put aside without being written once more. Below, that takes longer."""
 _LAYERS = ("staging", "intermediate", "marts")
 _REFERENCE = re.compile(r"\b(?:FROM|JOIN)\s+([a-z_][a-z0-9_.]*)", re.IGNORECASE)
 _CTE = re.compile(r"\b([a-z_][a-z0-9_]*) AS (?:MATERIALIZED )?\(")
@@ -102,6 +104,8 @@ def build_marts(
     Raises ModelError if a model fails or its result is not what its contract says.
     """
     with duck.working(spill, threads=threads, memory_limit=memory_limit) as con:
+        if _activities(con, raw_run) > _MANY_ACTIVITIES:
+            con.execute(f"ATTACH {literal(spill / 'tables.duckdb')} AS tables; USE tables")
         prepare(con, raw_run, run_id, rules, build_id, inputs_sha, config)
         marts = contracts("marts")
         last_use = {need: number for number, model in enumerate(models()) for need in (*model.needs, model.name)}
@@ -112,6 +116,11 @@ def build_marts(
             for name in sorted(model.needs | {model.name}):
                 if last_use[name] == number:
                     con.execute(f"DROP {'VIEW' if name in marts else 'TABLE'} {name}")
+
+
+def _activities(con: duckdb.DuckDBPyConnection, raw_run: Path) -> int:
+    """GPU activities of a run, from its files' own counts."""
+    return int(duck.scalar(con, f"SELECT coalesce(sum(num_rows), 0) FROM parquet_file_metadata({duck.files(raw_run, '*/gpu_activity.parquet')})"))
 
 
 def prepare(

@@ -13,14 +13,16 @@ import duckdb
 from pipeline import duck
 from pipeline.atomic import exchange_folder
 from pipeline.checks import Result, ask, checks
+from pipeline.compact import settle
 from pipeline.contracts import contracts
 from pipeline.duck import literal
 from pipeline.errors import ExitCode, ModelError, StepledgerError, UsageError
 from pipeline.home import Home
 from pipeline.models import prepare
 from pipeline.rules import load_rules
+from pipeline.settings import load_settings
 from pipeline.sources.issues import issue_codes
-from pipeline.warehouse import tidy, write_database
+from pipeline.warehouse import build_run, tidy, write_database
 
 
 def check_run(home: Home, run_id: str, *, with_docs: bool = True) -> list[Result]:
@@ -62,6 +64,8 @@ def check_runs(home: Home, run_ids: list[str], say: Callable[[str], None]) -> tu
         tidy(home)
         for run_id in run_ids:
             try:
+                if run_id in settle(home).serves and not home.mart_run(run_id).is_dir():  # checks ask a folder of its own
+                    build_run(home, run_id, load_rules(home.user_rules), load_settings(home, workers=1))
                 found[run_id] = check_run(home, run_id)
             except StepledgerError as error:
                 codes.append(error.exit_code)

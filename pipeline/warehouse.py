@@ -6,7 +6,7 @@ import hashlib
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -14,16 +14,20 @@ from typing import Any, TypeVar
 import duckdb
 
 from pipeline import duck
-from pipeline.atomic import exchange_folder
+from pipeline.atomic import SCRATCH, exchange_folder, is_abandoned, remove, remove_asides, write_file
+from pipeline.compact import COMPACTED, built_facts, relation, remove_compacted, settle
 from pipeline.contracts import contracts
 from pipeline.duck import literal
 from pipeline.errors import UsageError
 from pipeline.home import TEMPLATE, Home
 from pipeline.models import CONTRACT_VERSION, build_marts, models_sha
 from pipeline.rules import RuleSet
+from pipeline.settings import Settings
 
 GRACE_SECONDS = 600
 """How long a replaced build stays on disk, for readers that have opened it."""
+_FORGET = "forget-"
+"""Begins the name of a mark in staging: the run behind it is to be taken out of the lake."""
 SPILL_LIMIT = "16GB"
 """Most that a reading session spills: an endless sort must not fill the disk."""
 _TRIES = 20
@@ -45,12 +49,38 @@ FROM run_facts LEFT JOIN judged ON run_facts.run_id = judged.run_id AND run_fact
 
 
 def tidy(home: Home) -> None:
-    """Remove what earlier processes left: unfinished work at once, replaced builds after the grace time."""
+    """Finish or remove what earlier processes left: unfinished work at once, replaced builds after the grace time."""
+    _finish_forgetting(home)
     for path in home.staging.iterdir():
-        if not path.name.startswith("old-") or time.time() - path.stat().st_ctime > GRACE_SECONDS:
-            shutil.rmtree(path, ignore_errors=True)
+        if path.name.startswith(SCRATCH):
+            is_over = is_abandoned(path)
+        else:
+            is_over = not path.name.startswith("old-") or time.time() - path.stat().st_ctime > GRACE_SECONDS
+        if is_over:
+            remove(path)
     for path in home.root.glob(".stepledger.duckdb.*"):
         path.unlink(missing_ok=True)
+    for folder in (home.quarantine, home.compact):
+        remove_asides(folder)
+    remove_compacted(home, GRACE_SECONDS)
+
+
+def forget(home: Home, run_id: str) -> None:
+    """Take a run out of the lake, with what was said of it and its pages; originals in the archive stay.
+
+    A mark is written first, so that a forgetting that was stopped is finished by whoever writes next.
+    """
+    write_file(home.staging / f"{_FORGET}{run_id}", b"")
+    _finish_forgetting(home)
+
+
+def _finish_forgetting(home: Home) -> None:
+    for mark in home.staging.glob(f"{_FORGET}*"):
+        run_id = mark.name.removeprefix(_FORGET)
+        for folder in (home.raw_run(run_id), home.mart_run(run_id), home.quality_lake_run(run_id), home.config_run(run_id), home.quality_run(run_id)):
+            if folder.is_dir():
+                folder.rename(home.staging / f"old-{uuid.uuid4().hex}")
+        mark.unlink()
 
 
 def inputs_sha(home: Home, run_id: str) -> str:
@@ -62,11 +92,12 @@ def inputs_sha(home: Home, run_id: str) -> str:
     return hashlib.sha256("\n".join(files).encode()).hexdigest()[:16]
 
 
-def build_run(home: Home, run_id: str, rules: RuleSet, *, threads: int, memory_limit: str) -> str:
+def build_run(home: Home, run_id: str, rules: RuleSet, settings: Settings) -> str:
     """(Re)build the marts of one run and put them in place in one step. Returns the build's id."""
     staging = home.staging / uuid.uuid4().hex
-    out, spill = staging / "out", staging / "spill"
+    out, spill = staging / "out", (settings.spill or staging) / f"spill-{uuid.uuid4().hex}"
     out.mkdir(parents=True)
+    spill.mkdir(parents=True)
     build_id = uuid.uuid4().hex[:12]
     try:
         build_marts(
@@ -78,38 +109,41 @@ def build_run(home: Home, run_id: str, rules: RuleSet, *, threads: int, memory_l
             inputs_sha(home, run_id),
             home.config_run(run_id) / "run_config.parquet",
             spill=spill,
-            threads=threads,
-            memory_limit=memory_limit,
+            threads=settings.threads,
+            memory_limit=settings.memory_limit,
         )
         exchange_folder(out, home.mart_run(run_id), home.staging)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+        shutil.rmtree(spill, ignore_errors=True)
     return build_id
 
 
-def stale_runs(home: Home) -> list[str]:
-    """Runs whose marts are missing, were built from other files, or by other models or an older contract."""
-    built: dict[str, set[tuple[str, str, int]]] = {}
-    with duckdb.connect() as con:
-        for folder in (path.parent for path in home.marts.glob("run_id=*/run_facts.parquet")):
-            facts = f"read_parquet({duck.files(folder, 'run_facts.parquet')}, hive_partitioning = false)"
-            columns = {row[0] for row in duck.rows(con, f"DESCRIBE FROM {facts}")}
-            if {"inputs_sha", "models_sha", "contract_version"} <= columns:
-                run_id = folder.name.removeprefix("run_id=")
-                built[run_id] = set(duck.rows(con, f"SELECT inputs_sha, models_sha, contract_version FROM {facts}"))
-    return [r for r in home.run_ids() if built.get(r) != {(inputs_sha(home, r), models_sha(), CONTRACT_VERSION)}]
+def stale_runs(home: Home, rules: RuleSet) -> list[str]:
+    """Runs whose marts are missing, or were built from other files, by other models or rules, or to an older contract."""
+    built: dict[str, set[tuple[Any, ...]]] = {}
+    for facts in built_facts(home):
+        made_by = tuple(facts.get(name) for name in ("inputs_sha", "models_sha", "rules_sha", "contract_version"))
+        built.setdefault(str(facts["run_id"]), set()).add(made_by)
+    return [r for r in home.run_ids() if built.get(r) != {(inputs_sha(home, r), models_sha(), rules.sha, CONTRACT_VERSION)}]
 
 
-def write_database(home: Home) -> None:
-    """Write the database of views aside and move it into place; readers that have the old one open keep it."""
+def write_database(home: Home, pinned: Iterable[str] = ()) -> None:
+    """Write the database of views aside and move it into place; readers that have the old one open keep it.
+
+    `pinned`: runs served from a generation that are about to be built: they are served from there until the next call.
+    """
     _write_templates(home)
+    settle(home)
     aside = home.root / f".stepledger.duckdb.{uuid.uuid4().hex}"
     with duck.database(aside, read_only=False) as con:
         con.execute("CREATE SCHEMA raw")
         for layer in ("raw", "config", "quality", "marts"):
             for table, contract in contracts(layer).items():
                 name = f"raw.{table}" if layer == "raw" else table
-                con.execute(f"CREATE VIEW {name} AS SELECT * FROM {lake_scan(home, layer, table)}")
+                scan = lake_scan(home, layer, table)
+                reads = relation(home, table, scan, [*pinned]) if layer in COMPACTED else f"FROM {scan}"
+                con.execute(f"CREATE VIEW {name} AS {reads}")
                 con.execute(f"COMMENT ON VIEW {name} IS {literal(contract.doc)}")
                 for column in contract.columns:
                     con.execute(f'COMMENT ON COLUMN {name}."{column.name}" IS {literal(column.doc)}')
@@ -124,15 +158,20 @@ def lake_scan(home: Home, layer: str, table: str) -> str:
         return f"read_parquet({files}, hive_types = {{'run_id': VARCHAR, 'file_id': VARCHAR}}, union_by_name = true)"
     root = {"config": home.config, "quality": home.quality_lake}.get(layer, home.marts)
     files = duck.files(root.resolve(), f"*/{table}.parquet")
-    return f"read_parquet({files}, hive_types = {{'run_id': VARCHAR}})"
+    by_name = ", union_by_name = true" if layer == "config" else ""  # facts said to an older version lack columns that came later
+    return f"read_parquet({files}, hive_types = {{'run_id': VARCHAR}}{by_name})"
 
 
 def _write_templates(home: Home) -> None:
     """A zero-row file of every table, so that no view is without a file; rewritten when a contract changes."""
-    for layer, root in (("raw", home.raw), ("config", home.config), ("quality", home.quality_lake), ("marts", home.marts)):
-        partition = f"run_id={TEMPLATE}/file_id={TEMPLATE}" if layer == "raw" else f"run_id={TEMPLATE}"
-        target = root / partition
-        tables = contracts(layer)
+    one = f"run_id={TEMPLATE}"
+    for target, tables in (
+        (home.raw / one / f"file_id={TEMPLATE}", contracts("raw")),
+        (home.config / one, contracts("config")),
+        (home.quality_lake / one, contracts("quality")),
+        (home.marts / one, contracts("marts")),
+        (home.compact / f"gen={TEMPLATE}", contracts("quality") | contracts("marts")),
+    ):
         stamp = hashlib.sha256(repr(tables).encode()).hexdigest()[:16]
         if (target / f"{stamp}.stamp").is_file():
             continue

@@ -11,9 +11,9 @@ import orjson
 import pytest
 
 from pipeline import inbox
-from pipeline.errors import TraceError
+from pipeline.errors import TraceError, UsageError
 from pipeline.home import Home
-from pipeline.inbox import Waiting, archive, named, not_settled, not_stalled, quarantine, refuse_link, waiting
+from pipeline.inbox import Waiting, archive, named, not_settled, not_stalled, quarantine, quarantined, refuse_link, retry, waiting
 from pipeline.ingest import drain
 from pipeline.progress import Progress
 from tests.homes import drop, rank_trace, settled
@@ -148,6 +148,7 @@ def test_the_quarantine_gets_the_file_and_the_reason(home: Home) -> None:
     assert reason.pop("stepledger_version")
     assert reason == {
         "file": "run/x.json",
+        "name": "x.json",
         "run": "run",
         "error": str(ERROR),
         "where": "byte 7",
@@ -156,6 +157,37 @@ def test_the_quarantine_gets_the_file_and_the_reason(home: Home) -> None:
         "advice": "Record it again.",
     }
     assert list(home.inbox.iterdir()) == []
+
+
+def test_a_quarantined_file_goes_back_to_where_it_was(home: Home) -> None:
+    """The file alone: its note is removed, and so is the empty folder."""
+    put(home, "run/x.json")
+    quarantine(home, waiting(home.inbox)[0], ERROR)
+    assert retry(home, None) == [Path("run/x.json")]
+    assert [item.place for item in waiting(home.inbox)] == [Path("run/x.json")]
+    assert list(home.quarantine.iterdir()) == []
+
+
+def test_one_of_several_can_be_tried_again(home: Home) -> None:
+    """By its path in the quarantine, which tells two files of one name apart; nothing of the inbox is overwritten."""
+    for text in ("one", "two"):
+        put(home, "run/x.json", text)
+        quarantine(home, waiting(home.inbox)[0], ERROR)
+    put(home, "run/x.json", "three")
+    assert retry(home, ["run/x.json.2"]) == [Path("run/x.json.2")]
+    assert (home.inbox / "run" / "x.json.2").read_text() == "two"
+    assert [*quarantined(home)] == ["run/x.json"]
+
+
+def test_what_is_not_quarantined_cannot_be_tried_again(home: Home) -> None:
+    """The names that are there are told; a file that somebody took away is said."""
+    put(home, "run/x.json")
+    moved = quarantine(home, waiting(home.inbox)[0], ERROR)
+    with pytest.raises(UsageError, match=r"not in the quarantine: y\.json; there are: run/x\.json"):
+        retry(home, ["y.json"])
+    moved.unlink()
+    with pytest.raises(UsageError, match="is not there any more"):
+        retry(home, None)
 
 
 def test_the_quarantine_never_overwrites(home: Home) -> None:

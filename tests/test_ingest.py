@@ -12,16 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import inbox
-from pipeline import ingest as ingesting
+from pipeline import inbox, work
 from pipeline.atomic import move_file
 from pipeline.errors import ContractError, ExitCode, ModelError
 from pipeline.home import Home
 from pipeline.inbox import Waiting
-from pipeline.ingest import build, drain, ingest
+from pipeline.ingest import build, drain, ingest, stale
 from pipeline.land import land
 from pipeline.progress import Progress
-from pipeline.warehouse import stale_runs
 from tests.homes import command, drop, environment, mart_rows, pair, rank_trace
 
 QUIET = Progress(quiet=True)
@@ -66,7 +64,7 @@ def test_a_breach_of_contract_does_not_stop_the_others(home: Home, tmp_path: Pat
             raise ContractError("raw.launch: columns differ")
         return land(where, path, *rest, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ingesting, "land", one_fails)
+    monkeypatch.setattr(work, "land", one_fails)
     first = drop(home, rank_trace(tmp_path / "a.json"), "run/a.json")
     drop(home, rank_trace(tmp_path / "b.json", 1), "run/b.json")
     outcome = drain(home, QUIET)
@@ -122,9 +120,9 @@ def test_a_commit_without_archive_is_finished_on_the_next_start(undisturbed: Hom
 def test_a_run_that_landed_but_was_not_built_is_built_on_the_next_start(home: Home, tmp_path: Path) -> None:
     """Killed between commit and build: nothing waits in the inbox, yet the run is found."""
     land(home, rank_trace(tmp_path / "x.json", ranks=1), "run", lambda _count: None, threads=1, memory_limit="256MB")
-    assert stale_runs(home) == ["run"]
+    assert stale(home) == ["run"]
     assert drain(home, QUIET).built == ["run"]
-    assert stale_runs(home) == []
+    assert stale(home) == []
 
 
 def test_a_model_that_fails_is_said_and_the_old_marts_stay(
@@ -137,7 +135,7 @@ def test_a_model_that_fails_is_said_and_the_old_marts_stay(
     def fail(*_rest: object, **_options: object) -> str:
         raise ModelError("sql/marts/steps.sql: division by zero")
 
-    monkeypatch.setattr(ingesting, "build_run", fail)
+    monkeypatch.setattr(work, "build_run", fail)
     outcome = build(home, ["run"], Progress())
     assert (outcome.built, outcome.codes) == ([], [ExitCode.MODEL])
     assert "run run: sql/marts/steps.sql" in capsys.readouterr().err

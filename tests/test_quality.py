@@ -22,6 +22,7 @@ from pipeline.export import run_verdict
 from pipeline.home import Home
 from pipeline.quality import check_run, docs_page, verdict
 from pipeline.rules import load_rules
+from pipeline.settings import Settings
 from pipeline.warehouse import build_run, opened
 from tests.builders import ALL_REDUCE, DECODE, GEMM, MARLIN_MOE, StepBuilder, header, ingest_into, kernel, write_trace
 from tests.homes import STRANGE, copied, drop, environment
@@ -139,7 +140,7 @@ def test_a_failing_check_shows_a_sample(judged: Home) -> None:
 def test_a_rebuilt_run_is_unchecked_until_it_is_checked(judged: Home, tmp_path: Path) -> None:
     """Results of another build do not count; the other runs keep theirs."""
     home = copied(judged, tmp_path / "home")
-    build_run(home, "bad", load_rules(home.user_rules), threads=2, memory_limit="1GB")
+    build_run(home, "bad", load_rules(home.user_rules), Settings(1))
     assert verdicts(home) == {"fine": "pass", "odd": "warn", "bad": "unchecked"}
     assert call(home, "check", "--run", "bad").exit_code == ExitCode.QUALITY
     assert verdicts(home) == {"fine": "pass", "odd": "warn", "bad": "fail"}

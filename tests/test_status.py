@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -42,10 +43,29 @@ def troubles(tmp_path_factory: pytest.TempPathFactory) -> Home:
     return home
 
 
+def stated(home: Home) -> list[list[Any]]:
+    """The rows but those of disk space."""
+    return [row for row in status_rows(home)[1] if row[0] != "disk"]
+
+
 def test_a_fresh_home_has_nothing_to_say(home: Home) -> None:
     """No inbox file, no quarantine, no database: no row and no error."""
-    assert status_rows(home) == (["where", "what", "run", "state"], [])
-    assert status_rows(Home(home.root / "not made yet"))[1] == []
+    assert status_rows(home)[0] == ["where", "what", "run", "state"]
+    assert stated(home) == stated(Home(home.root / "not made yet")) == []
+
+
+def test_the_disk_of_each_layer_is_told(home: Home) -> None:
+    """Folder by folder, in megabytes."""
+    (home.archive / "x").write_bytes(bytes(1_500_000))
+    told = {row[1]: row[3] for row in status_rows(home)[1] if row[0] == "disk"}
+    assert told == dict.fromkeys(["inbox", "quarantine", "lake/raw", "lake/marts", "lake/compact", "exports"], "0.0 MB") | {"archive": "1.5 MB"}
+
+
+def test_who_is_at_work_is_told(home: Home) -> None:
+    """A writer that holds the home, as long as it does."""
+    with home.writing(lambda _: None):
+        assert stated(home) == [["in work", "writer", None, "a writer is at work"]]
+    assert stated(home) == []
 
 
 def test_files_in_the_inbox_are_ready_or_say_what_they_wait_for(home: Home, tmp_path: Path) -> None:
@@ -55,7 +75,7 @@ def test_files_in_the_inbox_are_ready_or_say_what_they_wait_for(home: Home, tmp_
     drop(home, trace, "mine/half.json.part")
     drop(home, trace, "loose-rank-1.json")
     (home.inbox / "mine" / "new.json").write_text("{")
-    rows = status_rows(home)[1]
+    rows = stated(home)
     assert [row[:3] for row in rows] == [
         ["inbox", "loose/loose-rank-1.json", "loose"],
         ["inbox", "mine/half.json.part", "mine"],
@@ -75,14 +95,14 @@ def test_what_is_quarantined_says_why(home: Home, tmp_path: Path) -> None:
     drop(home, bad, "mine/bad.json")
     drop(home, rank_trace(tmp_path / "good-rank-0.json", ranks=1), "mine/good-rank-0.json")
     assert CliRunner().invoke(cli.app, ["--home", str(home.root), "run"]).exit_code == 3
-    rows = status_rows(home)[1]
+    rows = stated(home)
     assert [row[:3] for row in rows] == [["quarantine", "mine/bad.json", "mine"], ["run", "mine", "mine"]]
     assert rows[0][3].startswith("bad.json: traceEvents: found no kernel, memcpy or memset")
 
 
 def test_runs_have_their_verdicts(troubles: Home) -> None:
     """One row per run and source."""
-    assert status_rows(troubles)[1] == [
+    assert stated(troubles) == [
         ["run", "calm", "calm", "kineto, 1 traces, verdict pass"],
         ["run", "troubled", "troubled", "kineto, 2 traces, verdict fail"],
     ]

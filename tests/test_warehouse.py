@@ -19,10 +19,10 @@ from pipeline.contracts import contracts
 from pipeline.duck import literal
 from pipeline.errors import StepledgerError, UsageError
 from pipeline.home import TEMPLATE, Home
-from pipeline.ingest import build, drain
+from pipeline.ingest import build, drain, stale
 from pipeline.progress import Progress
 from pipeline.query import run_query
-from pipeline.warehouse import GRACE_SECONDS, find_run, opened, reading, stable, stale_runs, tidy, write_database
+from pipeline.warehouse import GRACE_SECONDS, find_run, opened, reading, stable, tidy, write_database
 from tests.builders import ingest_into
 from tests.homes import copied, rank_trace
 from tests.reader import ONE_BUILD
@@ -109,7 +109,7 @@ def test_a_home_of_any_name_works(built: Home, tmp_path: Path, name: str) -> Non
     """Wildcards, quotes and blanks in the path are letters."""
     home = copied(built, tmp_path / name / "home")
     assert ask(home, "SELECT run_id FROM runs ORDER BY 1") == [("2026",), ("a",)]
-    assert stale_runs(home) == []
+    assert stale(home) == []
     with reading(home) as con:
         assert duck.scalar(con, "SELECT count(*) FROM raw.trace") == 4
     assert build(home, ["a"], QUIET).built == ["a"]
@@ -156,16 +156,16 @@ def test_a_leftover_database_of_a_killed_writer_is_removed(mine: Home) -> None:
 
 def test_a_build_is_not_stale(built: Home) -> None:
     """Nothing is built twice."""
-    assert stale_runs(built) == []
+    assert stale(built) == []
 
 
 def test_marts_of_another_contract_version_are_rebuilt(mine: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their columns or meaning changed; the next start builds them all."""
     monkeypatch.setattr(models, "CONTRACT_VERSION", 99)
     monkeypatch.setattr(warehouse, "CONTRACT_VERSION", 99)
-    assert stale_runs(mine) == ["2026", "a"]
+    assert stale(mine) == ["2026", "a"]
     assert drain(mine, QUIET).built == ["2026", "a"]
-    assert stale_runs(mine) == []
+    assert stale(mine) == []
 
 
 def test_marts_without_what_tells_their_version_are_stale(mine: Home) -> None:
@@ -174,14 +174,14 @@ def test_marts_without_what_tells_their_version_are_stale(mine: Home) -> None:
     with duckdb.connect() as con:
         con.execute(f"CREATE TABLE f AS SELECT * EXCLUDE (contract_version) FROM read_parquet({literal(facts)}, hive_partitioning = false)")
         con.execute(f"COPY f TO {literal(facts)} (FORMAT parquet)")
-    assert stale_runs(mine) == ["a"]
+    assert stale(mine) == ["a"]
 
 
 def test_a_run_that_got_another_file_is_stale(mine: Home) -> None:
     """Marts say which files they were built from."""
     source = next(mine.raw_run("2026").glob("file_id=*"))
     shutil.copytree(source, mine.raw_run("a") / source.name)
-    assert stale_runs(mine) == ["a"]
+    assert stale(mine) == ["a"]
 
 
 def test_a_home_without_a_warehouse_says_what_to_do(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 Work = Callable[[], object]
-READ_MEMORY, BUILD_MEMORY = "256MB", "1GB"
+READ_MEMORY = "256MB"
 
 
 def _orjson(file: Path, _folder: Path) -> Work:
@@ -39,10 +39,11 @@ def _build(file: Path, folder: Path) -> Work:
     """The models alone: landing happens before the clock starts."""
     from pipeline.home import Home
     from pipeline.rules import load_rules
+    from pipeline.settings import Settings
     from pipeline.warehouse import build_run
 
     _land(file, folder)()
-    return lambda: build_run(Home(folder), "run", load_rules(), threads=_threads(), memory_limit=BUILD_MEMORY)
+    return lambda: build_run(Home(folder), "run", load_rules(), Settings(workers=1))
 
 
 def _answer(file: Path, folder: Path) -> Work:

@@ -17,6 +17,7 @@ from pipeline.home import Home
 from pipeline.land import land
 from pipeline.quality import check_run, verdict
 from pipeline.rules import load_rules
+from pipeline.settings import Settings
 from pipeline.sources.issues import issue_codes
 from pipeline.sources.nsys.columns import COUNTED, GPU_TABLES, TABLES
 from pipeline.warehouse import build_run
@@ -81,7 +82,7 @@ def _landed(home: Home, path: Path, *, salvage: bool, build: bool) -> Result:
         raise Broken(f"(events, GPU events) in the file {told}, read {read}")
     if not build:
         return Result("landed")
-    build_run(home, done.run_id, load_rules(), threads=1, memory_limit="1GB")
+    build_run(home, done.run_id, load_rules(), Settings(workers=1))
     results = check_run(home, done.run_id, with_docs=False)
     if failed := [f"{r.check}: {r.sample}" for r in results if not r.is_passed and r.check in NEVER]:
         raise Broken("; ".join(failed))

@@ -25,7 +25,7 @@ def test_nineteen_are_none() -> None:
 
 def test_kernels_on_different_streams_may_start_together() -> None:
     """Only one stream is bound to an order."""
-    assert _bursts([row | {"stream": i} for i, row in enumerate(_kernels(30))]) == []
+    assert _bursts([{**row, "stream": i} for i, row in enumerate(_kernels(30))]) == []
 
 
 def test_kernels_of_zero_length_and_copies_do_not_count() -> None:

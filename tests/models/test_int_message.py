@@ -95,11 +95,11 @@ def test_an_activity_has_one_row_where_steps_are_per_device() -> None:
 def _learned(*calls: tuple[int, int | None], group: str = "tp", hidden: int | None = None) -> list[tuple[object, ...]]:
     """Sizes of a graph's all-reduce (16 padded tokens) beside eager steps of (tokens, elements in the call's arguments)."""
     layer: dict[str, Any] = {"layer": 0, "layers": 2, "is_behind_layers": False}
+    rule: dict[str, Any] = {"rule_id": "nccl_all_reduce"}
     eager = list(enumerate(calls))
     tables: dict[str, list[Row]] = {
-        "int_layer": [{"step": i, "activity_id": i} | layer for i, _ in eager] + [{"step": 90, "activity_id": 90} | layer],
-        "int_activity_rule": [{"activity_id": i, "rule_id": "nccl_all_reduce"} for i, _ in eager]
-        + [{"activity_id": 90, "rule_id": "nccl_all_reduce", "is_graph": True}],
+        "int_layer": [layer | {"step": i, "activity_id": i} for i in (*range(len(calls)), 90)],
+        "int_activity_rule": [rule | {"activity_id": i, "is_graph": i == 90} for i in (*range(len(calls)), 90)],
         "raw.gpu_activity": [
             {"activity_id": i, "in_msg_nelems": nelems, "process_group": group if i else "tp"} for i, (_, nelems) in eager if nelems
         ],

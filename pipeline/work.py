@@ -1,0 +1,88 @@
+"""The two pieces of work that an executor is given: land a file, build a run. What goes in and out can be pickled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from pipeline.errors import HomeError, StepledgerError, home_trouble
+from pipeline.home import Home
+from pipeline.land import Landed, land
+from pipeline.quality import check_run, verdict
+from pipeline.rules import load_rules
+from pipeline.settings import Settings
+from pipeline.sources.job import MAX_BYTES
+from pipeline.warehouse import build_run
+
+
+@dataclass(frozen=True)
+class Landing:
+    """A file to read into a run of the home at `root`; `run_id` is the run's folder, chosen by whoever gives the work."""
+
+    root: Path
+    path: Path
+    run_name: str
+    run_id: str
+    settings: Settings
+    salvage: bool = True
+    max_bytes: int = MAX_BYTES
+
+
+@dataclass(frozen=True)
+class Building:
+    """A run to build and check."""
+
+    root: Path
+    run_id: str
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Built:
+    """A run that was built: its verdict, and the checks of severity fail that it failed, with what they mean. `trouble`:
+    why it could not be checked, if so."""
+
+    verdict: str | None = None
+    failed: tuple[tuple[str, str], ...] = ()
+    trouble: StepledgerError | None = None
+
+
+def land_file(landing: Landing, on_read: Callable[[int], None] = lambda _count: None) -> Landed:
+    """Read one file into the lake. Raises HomeError where the home cannot take it: that is not the file's fault."""
+    try:
+        return land(
+            Home(landing.root),
+            landing.path,
+            landing.run_name,
+            on_read,
+            run_id=landing.run_id,
+            threads=landing.settings.threads,
+            memory_limit=landing.settings.read_memory,
+            salvage=landing.salvage,
+            max_bytes=landing.max_bytes,
+        )
+    except (StepledgerError, OSError, duckdb.Error) as error:
+        raise _or_home_error(landing.root, error) from error
+
+
+def build_and_check(building: Building) -> Built:
+    """Build the marts of one run and ask the checks. Raises ModelError, or HomeError where the home cannot take them."""
+    home = Home(building.root)
+    try:
+        build_run(home, building.run_id, load_rules(home.user_rules), building.settings)
+    except (StepledgerError, OSError, duckdb.Error) as error:
+        raise _or_home_error(building.root, error) from error
+    try:
+        results = check_run(home, building.run_id, with_docs=False)
+    except StepledgerError as error:
+        return Built(trouble=error)
+    failed = tuple((r.check, r.means) for r in results if not r.is_passed and r.severity == "fail")
+    return Built(verdict(results), failed)
+
+
+def _or_home_error(root: Path, error: Exception) -> Exception:
+    trouble = home_trouble(error)
+    return error if trouble is None else HomeError(f"{root}: {trouble}. Nothing is lost: say the same again when that is mended. ({error})")
