@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check lint bench docs lock clean
+.PHONY: demo test check lint bench bench-startup bench-scale fuzz soak docs lock clean
 
 demo: $(READY)
 	$(BIN)/stepledger --home "$${STEPLEDGER_HOME:-warehouse}" demo
@@ -24,6 +24,19 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m tests.benchmarks.ingest
+
+bench-startup: $(READY)
+	$(BIN)/python -m tests.benchmarks.startup
+
+bench-scale: $(READY)
+	$(BIN)/python -m tests.benchmarks.scale
+
+# The long ones: 50,000 broken files, and the command killed at 100 points.
+fuzz: $(READY)
+	$(BIN)/python -m tests.fuzz.run --mutants 50000
+
+soak: $(READY)
+	$(BIN)/python -m tests.crash --points 100
 
 docs: $(READY)
 	$(BIN)/python -m tests.readme
