@@ -1,56 +1,138 @@
 """Kill the command at a chosen point: a process that works on a home and dies at its n-th touch of the filesystem there.
 
-Every opening, renaming, making and removing of a file or folder of the home is a point; so are the moments just before
-DuckDB writes (it does not go through Python's files). `python -m tests.crash` does it at many points: see `main`.
+Every opening, renaming, making and removing of a file or folder of the home by Python is a point, and so is the moment
+before each COPY, since DuckDB writes past Python. `python -m tests.crash --points 100` (`make soak`) kills the work on an
+inbox at a hundred points spread over ingest, build, check and export, lets another process go on, and compares.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+import shutil
 import signal
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any, Self
 
 import duckdb
 
+from pipeline import duck
+from pipeline.contracts import contracts
 from pipeline.home import Home
 from pipeline.progress import Progress
+from pipeline.warehouse import opened
+from tests.homes import drop, fingerprint, mart_rows, pair, rank_trace
 
-EVENTS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.listdir", "os.scandir", "shutil.rmtree", "shutil.move"}
+EVENTS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir"}
+_CONTEXT = get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["pipeline.ingest", "pipeline.export"])
+
+
+def filled(root: Path) -> Home:
+    """A home with an inbox: two ranks, a loose file, one that is no trace, a side file, facts about the run."""
+    home = Home(root)
+    home.ensure()
+    with tempfile.TemporaryDirectory() as folder:
+        for path in pair(Path(folder)):
+            drop(home, path, f"serve/{path.name}")
+        drop(home, rank_trace(Path(folder) / "loose.json", 0, ranks=1, seed=3), "loose-rank-0.json")
+        for name, text in (("serve/bad.json", '{"traceEvents": 3}'), ("serve/profiler_out_0.txt", "x"), ("serve/run.toml", "layers = 2\n")):
+            (Path(folder) / "made").write_text(text)
+            drop(home, Path(folder) / "made", name)
+    return home
 
 
 def work_off(home: Home) -> None:
-    """What `stepledger run` does with an inbox: ingest, build, check, export."""
-    from pipeline.export import DEFAULT_MART, export_run
+    """What `stepledger run` does: ingest, build, check, export."""
+    from pipeline.export import export_built
     from pipeline.ingest import drain
 
-    outcome = drain(home, Progress(quiet=True))
-    for run_id in outcome.built:
+    quiet = Progress(quiet=True)
+    export_built(home, drain(home, quiet).verdicts, quiet.say)
+
+
+def finish(home: Home) -> None:
+    """What the next start does; exports are made again for every run, as a user would who found none."""
+    from pipeline.export import DEFAULT_MART, export_run
+
+    work_off(home)
+    for run_id in home.run_ids():
         export_run(home, run_id, DEFAULT_MART, "csv", None, wide=False)
 
 
-def _counted(home: Home, hit: Callable[[], None]) -> None:
-    """Call `hit` at every point from now on."""
-    root = os.fspath(home.root)
+def contents(home: Home) -> dict[str, Any]:
+    """Everything that a home holds, but for what tells when and by which build it was made."""
+    found: dict[str, Any] = {f"marts.{name}": rows for name, rows in mart_rows(home).items()}
+    with opened(home) as con:
+        for table in contracts("raw"):
+            without = "* EXCLUDE (ingested_at)" if table == "trace" else "*"
+            found[f"raw.{table}"] = duck.rows(con, f"SELECT {without} FROM raw.{table} ORDER BY ALL")
+        found["quality"] = duck.rows(con, 'SELECT run_id, "check", severity, is_passed, failing_rows FROM quality ORDER BY ALL')
+        found["facts"] = duck.rows(con, "FROM run_config ORDER BY ALL")
+    for folder in (home.inbox, home.archive, home.quarantine, home.exports):
+        found[folder.name] = {k: v for k, v in fingerprint(folder).items() if not k.endswith(("manifest.json", ".reason.json"))}
+        found[f"{folder.name}, names"] = sorted(fingerprint(folder))
+    return found
+
+
+def debris(home: Home) -> list[str]:
+    """What a finished home may not hold: unfinished work, asides, locks of scratch folders. Replaced builds wait for their time."""
+    waiting = [p.name for p in home.staging.iterdir() if not p.name.startswith("old-")]
+    hidden = [p.name for p in home.root.rglob(".*") if p.name not in {".staging", ".lock", ".watch.lock"}]
+    return sorted(waiting + hidden)
+
+
+@contextmanager
+def _counted(root: Path, hit: Callable[[], None]) -> Iterator[None]:
+    """Call `hit` at every point from now on; the process ends afterwards, since an audit hook stays."""
+    place = os.fspath(root)
 
     def heard(event: str, arguments: tuple[object, ...]) -> None:
-        if event in EVENTS and any(isinstance(a, (str, os.PathLike)) and os.fspath(a).startswith(root) for a in arguments):
+        if event in EVENTS and any(isinstance(a, str) and a.startswith(place) for a in map(_as_text, arguments)):
             hit()
+
+    working = duck.working
+
+    def counted(spill: Path, **options: Any) -> Any:
+        return _Counting(working(spill, **options), hit)
 
     sys.addaudithook(heard)
-    execute = duckdb.DuckDBPyConnection.execute
-
-    def counted(con: duckdb.DuckDBPyConnection, query: object, *rest: object) -> duckdb.DuckDBPyConnection:
-        if isinstance(query, str) and "COPY" in query:
-            hit()
-        return execute(con, query, *rest)  # type: ignore[arg-type]
-
-    duckdb.DuckDBPyConnection.execute = counted  # type: ignore[method-assign,assignment]
+    duck.working = counted
+    yield
 
 
-def _run_and_die(root: Path, at: int, count_to: Path | None, work: Callable[[Home], None]) -> None:
+def _as_text(argument: object) -> object:
+    return os.fspath(argument) if isinstance(argument, os.PathLike) else argument
+
+
+class _Counting:
+    """A connection that says when it is about to write a file."""
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, hit: Callable[[], None]) -> None:
+        self._con, self._hit = con, hit
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._con, name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._con.close()
+
+    def execute(self, query: str, *rest: Any) -> Any:
+        """As DuckDB's own."""
+        if "COPY" in query:
+            self._hit()
+        return self._con.execute(query, *rest)
+
+
+def _run(root: Path, at: int, told: Path | None) -> None:
     touched = 0
 
     def hit() -> None:
@@ -59,26 +141,65 @@ def _run_and_die(root: Path, at: int, count_to: Path | None, work: Callable[[Hom
         if touched == at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    home = Home(root)
-    _counted(home, hit)
-    work(home)
-    if count_to is not None:
-        count_to.write_text(str(touched))
+    with _counted(root, hit):
+        work_off(Home(root))
+    if told is not None:
+        told.write_text(str(touched))
 
 
-def killed_at(root: Path, at: int, work: Callable[[Home], None] = work_off) -> bool:
-    """Do `work` on the home in a process of its own that dies at point `at`; False if it ended before."""
-    process = get_context("forkserver").Process(target=_run_and_die, args=(root, at, None, work))
+def killed_at(root: Path, at: int) -> bool:
+    """Work off the home in a process that dies at point `at`; False if it was done before."""
+    process = _CONTEXT.Process(target=_run, args=(root, at, None))
     process.start()
     process.join()
     return process.exitcode == -signal.SIGKILL
 
 
-def points(root: Path, scratch: Path, work: Callable[[Home], None] = work_off) -> int:
-    """Do `work` on the home undisturbed, and return how many points it has."""
-    process = get_context("forkserver").Process(target=_run_and_die, args=(root, 0, scratch, work))
+def points(root: Path, told: Path) -> int:
+    """Work off the home undisturbed; how many points that has."""
+    process = _CONTEXT.Process(target=_run, args=(root, 0, told))
     process.start()
     process.join()
     if process.exitcode != 0:
-        raise RuntimeError(f"the undisturbed run failed: {process.exitcode}")
-    return int(scratch.read_text())
+        raise RuntimeError(f"undisturbed work ended with {process.exitcode}")
+    return int(told.read_text())
+
+
+def difference(root: Path, at: int, expected: dict[str, Any]) -> str | None:
+    """Kill at `at`, go on, and say what is not as it should be."""
+    home = filled(root)
+    if not killed_at(root, at):
+        return f"point {at} was never reached"
+    finish(home)
+    found = contents(home)
+    if left := debris(home):
+        return f"point {at}: debris: {left}"
+    wrong = [name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)]
+    return f"point {at}: not as undisturbed: {sorted(wrong)}" if wrong else None
+
+
+def main() -> int:
+    """Kill at many points; exit 1 if any of them left a difference."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--points", type=int, default=100)
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        home = filled(folder / "undisturbed")
+        total = points(home.root, folder / "points")
+        finish(home)
+        expected = contents(home)
+        wrong = []
+        wanted = sorted({1 + number * (total - 1) // max(1, chosen.points - 1) for number in range(chosen.points)})
+        for at in wanted:
+            root = folder / "home"
+            if found := difference(root, at, expected):
+                wrong.append(found)
+                print(found, flush=True)
+            shutil.rmtree(root)
+        print(f"killed at {len(wanted)} of {total} points: {len(wrong)} left a difference")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""A kill at any instant loses nothing, doubles nothing and leaves no debris (`make soak`: at a hundred points)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.crash import contents, debris, difference, filled, finish, killed_at, points
+
+SPREAD = 12
+"""Points that are tried here, spread over the whole work."""
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, Any]]:
+    """How many points the work has, and what it makes."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    home = filled(folder / "home")
+    total = points(home.root, folder / "told")
+    finish(home)
+    assert debris(home) == []
+    return total, contents(home)
+
+
+@pytest.mark.parametrize("part", range(SPREAD))
+def test_after_a_kill_the_next_start_makes_what_an_undisturbed_one_makes(undisturbed: tuple[int, dict[str, Any]], tmp_path: Path, part: int) -> None:
+    """Raw tables, marts, results of checks, facts, archive, quarantine and exports are equal; nothing unfinished is left."""
+    total, expected = undisturbed
+    assert difference(tmp_path / "home", 1 + part * (total - 1) // (SPREAD - 1), expected) is None
+
+
+def test_work_is_really_killed(tmp_path: Path) -> None:
+    """The harness kills: half the work is not done when it returns."""
+    home = filled(tmp_path / "home")
+    assert killed_at(home.root, 60)
+    assert list(home.inbox.rglob("*.json"))
+
+
+def test_the_comparison_sees_a_difference(undisturbed: tuple[int, dict[str, Any]], tmp_path: Path) -> None:
+    """A home from which one archived file was taken is not equal."""
+    home = filled(tmp_path / "home")
+    finish(home)
+    next(home.archive.rglob("*.json")).unlink()
+    assert contents(home) != undisturbed[1]

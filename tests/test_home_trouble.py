@@ -1,0 +1,124 @@
+"""A home that cannot take what is written: a full disk, a read-only one, a clock that runs backwards."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import ContractError, HomeError, TraceError, home_trouble
+from pipeline.home import Home
+from pipeline.ingest import drain
+from pipeline.progress import Progress
+from pipeline.warehouse import tidy
+from tests.homes import command, copied, drop, fingerprint, mart_rows, pair, settled
+
+QUIET = Progress(quiet=True)
+
+
+def _mount(*arguments: str | Path) -> bool:
+    return subprocess.run(["mount", *map(str, arguments)], capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of three megabytes; it takes an administrator to mount one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if sys.platform != "linux" or os.geteuid() != 0 or not _mount("-t", "tmpfs", "-o", "size=3m", "tmpfs", folder):
+        pytest.skip("a small disk can be mounted by an administrator of Linux only")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def filled(root: Path, traces: Path) -> Home:
+    """A home with two ranks in its inbox."""
+    home = Home(root)
+    home.ensure()
+    for path in pair(traces):
+        drop(home, path, f"serve/{path.name}")
+    return home
+
+
+def fill(folder: Path, leave_bytes: int) -> Path:
+    """Use up the disk but for so much."""
+    ballast = folder / "ballast"
+    ballast.write_bytes(bytes(max(0, shutil.disk_usage(folder).free - leave_bytes)))
+    return ballast
+
+
+@pytest.mark.parametrize("leave_bytes", [0, 8_000, 40_000, 120_000, 300_000])
+def test_a_full_disk_loses_nothing(small_disk: Path, tmp_path: Path, leave_bytes: int) -> None:
+    """Wherever the space runs out: exit 2 with the reason, no trace quarantined; with space again everything is made."""
+    home = filled(small_disk / "home", tmp_path)
+    ballast = fill(small_disk, leave_bytes)
+    done = command("--home", home.root, "run", "--workers", "1")
+    assert done.returncode == 2, done.stderr
+    assert "its disk is full" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(home.quarantine.rglob("*.json"))
+    assert len(list(home.inbox.rglob("*.json"))) + len(list(home.archive.rglob("*.json"))) == 2
+    ballast.unlink()
+    for path in home.inbox.rglob("*.json"):
+        settled(path)
+    again = command("--home", home.root, "run", "--workers", "1")
+    assert again.returncode == 0, again.stderr
+    other = filled(tmp_path / "other", tmp_path)
+    drain(other, QUIET)
+    assert mart_rows(home) == mart_rows(other)
+
+
+def test_a_home_that_became_read_only_is_said_and_can_be_read(small_disk: Path, tmp_path: Path) -> None:
+    """`run` says so and changes nothing; `show` and `query` go on."""
+    home = filled(small_disk / "home", tmp_path)
+    drain(home, QUIET)
+    before = fingerprint(home.root)
+    assert _mount("-o", "remount,ro", small_disk)
+    done = command("--home", home.root, "run")
+    assert (done.returncode, "cannot be written" in done.stderr or "read-only" in done.stderr) == (2, True), done.stderr
+    assert command("--home", home.root, "show", "serve").returncode == 0
+    assert command("--home", home.root, "query", "SELECT count(*) FROM activity", "--format", "csv").returncode == 0
+    assert _mount("-o", "remount,rw", small_disk)
+    assert fingerprint(home.root) == before
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        OSError(122, "Disk quota exceeded"),
+        OSError(30, "Read-only file system"),
+        RuntimeError("IO Error: Could not write file: No space left on device"),
+    ],
+    ids=str,
+)
+def test_trouble_of_the_home_is_told_from_trouble_of_a_file(error: Exception) -> None:
+    """Also where it is the cause of another error."""
+    assert home_trouble(error) is not None
+    outer = TraceError("f", where="w", found="f", wanted="w")
+    outer.__cause__ = error
+    assert home_trouble(outer) is not None
+    assert home_trouble(ContractError("raw.launch: columns differ")) is None
+    assert home_trouble(OSError(13, "Permission denied")) is None
+    assert HomeError("x").exit_code == 2
+
+
+def test_a_clock_that_goes_back_harms_nothing(home: Home, tmp_path: Path) -> None:
+    """Files and builds of the future are read, kept and not removed before their time."""
+    traces = pair(tmp_path)
+    for path in traces:
+        dropped = drop(home, path, f"serve/{path.name}")
+        os.utime(dropped, (time.time() + 86_400,) * 2)
+    assert drain(home, QUIET).built == ["serve"]
+    old = home.staging / "old-future"
+    old.mkdir()
+    os.utime(old, (time.time() + 86_400,) * 2)
+    tidy(home)
+    assert old.is_dir()
+    assert drain(copied(home, tmp_path / "copy"), QUIET).built == []
