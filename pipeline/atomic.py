@@ -73,13 +73,19 @@ def _exchange(one: Path, other: Path) -> None:
         raise OSError(number, f"renameat2: {os.strerror(number)}", str(other))
 
 
-def move_file(source: Path, target: Path) -> Path:
-    """Move a file or folder, never over another: a taken name gets a number. Returns where it went."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+def free_name(target: Path) -> Path:
+    """This path, or where something is there already, the first with a number that is free."""
     candidate, number = target, 1
     while os.path.lexists(candidate):
         number += 1
         candidate = target.with_name(f"{target.name}.{number}")
+    return candidate
+
+
+def move_file(source: Path, target: Path) -> Path:
+    """Move a file or folder, never over another: a taken name gets a number. Returns where it went."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    candidate = free_name(target)
     try:
         source.rename(candidate)
     except OSError as error:

@@ -15,7 +15,7 @@ from pathlib import Path
 import orjson
 
 from pipeline import __version__
-from pipeline.atomic import move_file, write_file
+from pipeline.atomic import free_name, move_file, write_file
 from pipeline.errors import SideFile, StepledgerError, TraceError, UsageError
 from pipeline.home import Home
 from pipeline.sources import names
@@ -166,17 +166,17 @@ def refuse_link(inbox: Path, path: Path) -> None:
 
 def archive(home: Home, item: Waiting) -> Path:
     """Move a file that was read (or a side file) to the archive."""
-    moved = _move(item, home.archive)
+    moved = _move(item, home.archive / item.place)
     _drop_empty_folders(home.inbox, item.path.parent)
     return moved
 
 
 def quarantine(home: Home, item: Waiting, error: StepledgerError) -> Path:
-    """Move a file that could not be read to the quarantine, with the reason beside it."""
-    moved = _move(item, home.quarantine)
+    """Move a file that could not be read to the quarantine, with the reason beside it: written first, so that no file is there without."""
+    target = free_name(home.quarantine / item.place)
     reason = {
         "file": item.place.as_posix(),
-        "name": moved.name,
+        "name": target.name,
         "run": item.run_name,
         "error": str(error),
         "stepledger_version": __version__,
@@ -185,7 +185,12 @@ def quarantine(home: Home, item: Waiting, error: StepledgerError) -> Path:
     if isinstance(error, TraceError):
         reason |= {"where": error.where, "found": error.found, "wanted": error.wanted, "advice": error.advice}
     text = orjson.dumps({key: as_text(value) for key, value in reason.items()}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    write_file(_reason_of(moved), text)
+    write_file(_reason_of(target), text)
+    try:
+        moved = _move(item, target)
+    except UsageError:
+        _reason_of(target).unlink()
+        raise
     _drop_empty_folders(home.inbox, item.path.parent)
     return moved
 
@@ -231,12 +236,12 @@ def retry(home: Home, files: list[str] | None) -> list[Path]:
     return moved
 
 
-def _move(item: Waiting, folder: Path) -> Path:
+def _move(item: Waiting, target: Path) -> Path:
     """Move a file to the archive or quarantine. Raises UsageError where it cannot be moved; it is left in the inbox then."""
     try:
-        return move_file(item.path, folder / item.place)
+        return move_file(item.path, target)
     except OSError as error:
-        raise UsageError(f"{item.place}: cannot be moved to {folder}: {error.strerror}. Check who may write there.") from error
+        raise UsageError(f"{item.place}: cannot be moved to {target}: {error.strerror}. Check who may write there.") from error
 
 
 def _reason_of(moved: Path) -> Path:

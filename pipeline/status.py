@@ -9,6 +9,7 @@ from pipeline import duck
 from pipeline.home import Home
 from pipeline.inbox import not_settled, quarantined, waiting
 from pipeline.sources.issues import issue_codes
+from pipeline.sources.names import as_text
 from pipeline.warehouse import opened
 
 
@@ -23,7 +24,7 @@ def status_rows(home: Home) -> tuple[list[str], list[list[Any]]]:
         rows += [["run", run_id, run_id, f"{source}, {traces} traces, verdict {verdict}"] for run_id, source, verdict, traces in found]
     layers = (home.inbox, home.archive, home.quarantine, home.raw, home.marts, home.compact, home.exports)
     rows += [["disk", folder.relative_to(home.root).as_posix(), None, f"{_bytes(folder) / 1e6:.1f} MB"] for folder in layers]
-    return ["where", "what", "run", "state"], rows
+    return ["where", "what", "run", "state"], [[None if cell is None else as_text(cell) for cell in row] for row in rows]
 
 
 def _bytes(folder: Path) -> int:

@@ -20,6 +20,7 @@ _SIDE_FILES = (
     (re.compile(r"^capture\.json$"), "notes on a capture"),
     (re.compile(r"^run\.toml$"), "facts about a run"),
     (re.compile(r"\.async_llm\."), "the trace of vLLM's front-end process: CPU only, no GPU work"),
+    (re.compile(r"\.sqlite-(?:wal|shm)$"), "a write-ahead log of the .sqlite beside it, which is refused while the log holds rows"),
     (re.compile(r"\.sqlite-journal$"), "left behind by an interrupted export; the .sqlite beside it is refused"),
     (re.compile(r"^graph_capture_rank_\d+\."), "a trace of CUDA graph capture, not of serving"),
 )

@@ -31,19 +31,29 @@ begun AS (
     INNER JOIN stg_trace AS trace USING (trace_id)
 ),
 
+-- A step that was cut before the first kernel of the model has none to compare, and is compared all the same.
+seen AS (
+    SELECT DISTINCT rule.trace_id, rule.device, placed.step
+    FROM int_activity_rule AS rule
+    INNER JOIN int_activity_step AS placed USING (trace_id, activity_id)
+    SEMI JOIN kernel ON rule.trace_id = kernel.trace_id AND rule.device = kernel.device
+    WHERE placed.step IS NOT NULL
+),
+
 one_step AS (
     SELECT
-        kernel.trace_id,
-        kernel.device,
-        kernel.step,
+        seen.trace_id,
+        seen.device,
+        seen.step,
         any_value(begun.peers) AS peers,
-        bool_or(kernel.is_p2p) AS is_p2p,
+        coalesce(bool_or(kernel.is_p2p), FALSE) AS is_p2p,
         hash(list((kernel.name, kernel.calls) ORDER BY kernel.name)) AS multiset,
-        sum(kernel.calls) AS kernels
-    FROM kernel
+        coalesce(sum(kernel.calls), 0) AS kernels
+    FROM seen
     INNER JOIN begun
-        ON kernel.trace_id = begun.trace_id AND kernel.step = begun.step AND coalesce(begun.device = kernel.device, TRUE)
-    GROUP BY kernel.trace_id, kernel.device, kernel.step
+        ON seen.trace_id = begun.trace_id AND seen.step = begun.step AND coalesce(begun.device = seen.device, TRUE)
+    LEFT JOIN kernel ON seen.trace_id = kernel.trace_id AND seen.device = kernel.device AND seen.step = kernel.step
+    GROUP BY seen.trace_id, seen.device, seen.step
 ),
 
 step_of AS (

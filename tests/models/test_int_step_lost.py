@@ -36,6 +36,20 @@ def test_missing_kernels_are_found_anywhere(place: int) -> None:
     assert _lost(*steps) == [(place, 2)]
 
 
+def test_a_step_cut_before_the_models_first_kernel_is_found() -> None:
+    """Only its input copies and casts were recorded: nothing of the model, so everything of it is missing."""
+    kernels = sum(word not in {"embed", "sample"} for word in STEP.split())
+    assert _lost(STEP, STEP, STEP, "embed cast fill") == [(3, kernels)]
+
+
+def test_another_device_without_the_model_is_not_compared() -> None:
+    """A copy to a second device does not make a step of it."""
+    made, begun = Sequence(), [{"step": n, "phase": "decode", "label": LABEL} for n in range(4)]
+    for number in range(4):
+        made.run(STEP, number).run("cast", number, device=1)
+    assert run_model("int_step_lost", made.tables() | {"int_step_begin": begun, "stg_trace": [{}]}, "step, lost_kernels") == []
+
+
 def test_more_kernels_are_not_lost_ones() -> None:
     """A step that does more than its peers has lost nothing."""
     assert _lost(STEP, STEP, STEP, f"{STEP} gemm") == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline.duck import rows
 from tests.builders import DECODE, GEMM
-from tests.models.tables import Scene, build_scenes
+from tests.models.tables import Scene, build_all, build_scenes, few_rules
 
 PREFILL = "execute_context_1(64)_generation_0(0)"
 
@@ -33,6 +33,16 @@ def test_sources_have_rows_of_their_own() -> None:
     nsys = Scene("n", 0, "nsys").launch(1, (GEMM, 0, 1))
     with build_scenes(_scene("t", 0, DECODE), nsys, wanted=["run_facts"]) as con:
         assert rows(con, "SELECT source, decode_steps, engine FROM run_facts ORDER BY source") == [("kineto", 1, "vllm"), ("nsys", 0, None)]
+
+
+def test_a_run_of_latency_tables_alone_is_a_run() -> None:
+    """It has no trace, rank or step; beside traces a table adds no row."""
+    line = {"raw.microbench": [{"op": "all_reduce", "us": 1.0, "line": 2}]}
+    columns = "SELECT source, traces, ranks, decode_steps, gpu_name FROM run_facts"
+    with build_all(line, wanted=["run_facts"]) as con:
+        assert rows(con, columns) == [("microbench", 0, 0, 0, None)]
+    with build_all(_scene("t", 0, DECODE).tables() | line, few_rules(), wanted=["run_facts"]) as con:
+        assert rows(con, columns) == [("kineto", 1, 1, 1, None)]
 
 
 def test_the_row_says_what_built_it() -> None:

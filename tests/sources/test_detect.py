@@ -10,6 +10,7 @@ import pytest
 from pipeline.errors import SideFile, TraceError
 from pipeline.sources.detect import reader_for, side_file_note
 from pipeline.sources.kineto import read_kineto
+from pipeline.sources.microbench import read_microbench
 from pipeline.sources.nsys import read_nsys
 from tests.builders import kernel, write_trace
 
@@ -44,6 +45,13 @@ def test_side_files_of_a_capture_are_named(tmp_path: Path, name: str) -> None:
 def test_other_names_are_no_side_files(name: str) -> None:
     """A name that only resembles a side file's is a trace."""
     assert side_file_note(name) is None
+
+
+@pytest.mark.parametrize(("name", "text"), [("t.csv", "op,bytes,us\n"), ("job.out", "mpirun\n#  size  count  type  time\n")])
+def test_latency_tables_go_to_their_reader(tmp_path: Path, name: str, text: str) -> None:
+    """A CSV by its name, nccl-tests' output by the line that names its columns."""
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    assert reader_for(tmp_path / name) is read_microbench
 
 
 @pytest.mark.parametrize("name", ["t.sqlite", "t.json"])
