@@ -105,7 +105,7 @@ def test_build_exits_4_when_a_model_fails(built: Home, tmp_path: Path, call: Cal
     def fail(*_rest: object, **_options: object) -> str:
         raise ModelError("sql/marts/steps.sql: broken")
 
-    monkeypatch.setattr("pipeline.ingest.build_run", fail)
+    monkeypatch.setattr("pipeline.work.build_run", fail)
     home = copied(built, tmp_path / "home")
     assert call("--home", home.root, "build", "--run", "a") == (4, "", "run a: sql/marts/steps.sql: broken\n")
 
