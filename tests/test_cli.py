@@ -20,7 +20,7 @@ from pipeline import __version__, cli
 from pipeline.errors import ModelError
 from pipeline.home import Home
 from pipeline.resources import resource
-from tests.homes import command, copied, drop, environment, rank_trace
+from tests.homes import command, copied, drop, environment, mart_rows, rank_trace
 
 README = Path(__file__).parents[1] / "README.md"
 COMMANDS = sorted(get_command(cli.app).commands)  # type: ignore[attr-defined]
@@ -97,6 +97,72 @@ def test_build_builds_the_run_that_was_named_and_no_other(built: Home, tmp_path:
     """By its name or its id."""
     home = copied(built, tmp_path / "home")
     assert call("--home", home.root, "build", "--run", "a")[:2] == (0, "a\n")
+
+
+def test_build_builds_what_is_stale_and_rebuild_everything(built: Home, tmp_path: Path, call: Callable[..., Called]) -> None:
+    """Nothing is stale at first; an edited rule makes every run so, once."""
+    home = copied(built, tmp_path / "home")
+    assert call("--home", home.root, "build") == (0, "", "")
+    home.user_rules.write_text('[[rule]]\nid = "mine"\nname = "mystery"\ncategory = "cast"\n')
+    assert call("--home", home.root, "build")[:2] == (0, "2026\na\n")
+    assert call("--home", home.root, "build")[:2] == (0, "")
+    assert call("--home", home.root, "rebuild")[:2] == (0, "2026\na\n")
+    assert call("--home", home.root, "rebuild", "--run", "a")[:2] == (0, "a\n")
+
+
+def test_forget_takes_a_run_out_and_leaves_its_originals(built: Home, tmp_path: Path, call: Callable[..., Called]) -> None:
+    """With --yes at once; the other run stays as it was."""
+    home = copied(built, tmp_path / "home")
+    archived = sorted(home.archive.rglob("*.json"))
+    assert call("--home", home.root, "forget", "a", "--yes")[:2] == (0, "a\n")
+    assert [p.name for p in home.root.rglob("run_id=a")] == []
+    assert sorted(home.archive.rglob("*.json")) == archived
+    code, out, _ = call("--home", home.root, "runs", "--format", "json")
+    assert (code, [row["run_id"] for row in json.loads(out)]) == (0, ["2026"])
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 2), ("", 1)])
+def test_forget_asks_first(built: Home, tmp_path: Path, answer: str, code: int) -> None:
+    """Only a yes removes anything."""
+    home = copied(built, tmp_path / "home")
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline", "--home", str(home.root), "forget", "a"],
+        input=answer, capture_output=True, text=True, timeout=60, check=False, env=environment(),
+    )  # fmt: skip
+    assert (done.returncode, home.raw_run("a").is_dir()) == (code, code != 0)
+    assert "Remove run a from the lake" in done.stderr
+
+
+def test_retry_puts_a_file_back_for_the_next_run(built: Home, tmp_path: Path, call: Callable[..., Called]) -> None:
+    """The place in the inbox is printed; a name that is not there is wrong usage."""
+    home = copied(built, tmp_path / "home")
+    (tmp_path / "bad.json").write_text("{}")
+    drop(home, tmp_path / "bad.json", "r/bad.json")
+    assert call("--home", home.root, "run")[0] == 3
+    assert call("--home", home.root, "retry", "r/other.json")[0] == 2
+    assert call("--home", home.root, "retry", "r/bad.json")[:2] == (0, "r/bad.json\n")
+    assert (home.inbox / "r" / "bad.json").is_file()
+
+
+def test_compact_says_how_many_runs(built: Home, tmp_path: Path, call: Callable[..., Called]) -> None:
+    """Young runs are left; the tables stay the same for everybody."""
+    home = copied(built, tmp_path / "home")
+    assert call("--home", home.root, "compact")[:2] == (0, "0 runs compacted\n")
+    before = mart_rows(home)
+    assert call("--home", home.root, "compact", "--older-than-days", "0")[:2] == (0, "2 runs compacted\n")
+    assert mart_rows(home) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"), [(["--workers", "0"], "--workers"), (["--memory-limit", "much"], "is no size"), (["--scheduler", "nowhere"], "nowhere")]
+)
+def test_means_that_cannot_be_had_are_wrong_usage(
+    built: Home, tmp_path: Path, call: Callable[..., Called], arguments: list[str], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is read."""
+    monkeypatch.setattr("pipeline.schedule.CONNECT_SECONDS", 1)
+    code, out, err = call("--home", copied(built, tmp_path / "home").root, "rebuild", *arguments)
+    assert (code, out, says in err) == (2, "", True), err
 
 
 def test_build_exits_4_when_a_model_fails(built: Home, tmp_path: Path, call: Callable[..., Called], monkeypatch: pytest.MonkeyPatch) -> None:

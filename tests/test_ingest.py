@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,9 +17,13 @@ from pipeline.atomic import move_file
 from pipeline.errors import ContractError, ExitCode, ModelError
 from pipeline.home import Home
 from pipeline.inbox import Waiting
-from pipeline.ingest import build, drain, ingest, stale
+from pipeline.ingest import Means, build, drain, ingest, stale
 from pipeline.land import land
 from pipeline.progress import Progress
+from pipeline.schedule import A, B, Done, Processes, WorkerDied
+from pipeline.settings import Settings
+from pipeline.warehouse import forget, write_database
+from pipeline.work import Landing
 from tests.homes import command, drop, environment, mart_rows, pair, rank_trace
 
 QUIET = Progress(quiet=True)
@@ -100,6 +104,57 @@ def test_files_outside_the_inbox_are_left_where_they_are(home: Home, tmp_path: P
     assert (outcome.built, outcome.codes) == (["run"], [ExitCode.TRACE])
     assert all(p.is_file() for p in paths)
     assert list(home.quarantine.iterdir()) == []
+
+
+def test_worker_processes_make_what_one_process_makes(undisturbed: Home, tmp_path: Path) -> None:
+    """Two workers read, build and check; raw tables and marts are the same, whoever was first."""
+    home = Home(tmp_path / "home")
+    home.ensure()
+    for path in sorted((undisturbed.archive / "run").iterdir()):
+        drop(home, path, f"run/{path.name}")
+        drop(home, path, f"again/{path.name}")
+    drop(home, bad(tmp_path / "bad.json"), "run/bad.json")
+    outcome = drain(home, QUIET, Means(Processes(2), Settings(workers=2), worth_bytes=0))
+    assert (sorted(outcome.built), sorted(outcome.verdicts), outcome.codes) == (["again", "run"], ["again", "run"], [ExitCode.TRACE])
+    forget(home, "again")
+    write_database(home)
+    assert mart_rows(home) == mart_rows(undisturbed)
+    assert list(home.inbox.iterdir()) == []
+
+
+def test_the_same_bytes_at_once_are_landed_once(home: Home, tmp_path: Path) -> None:
+    """Two workers read equal files of one run at the same time: both are archived, one is in the lake."""
+    trace = rank_trace(tmp_path / "x.json", ranks=1)
+    for name in "ab":
+        drop(home, trace, f"run/{name}.json")
+    outcome = drain(home, QUIET, Means(Processes(2), Settings(workers=2), worth_bytes=0))
+    assert outcome.codes == []
+    assert len(list(home.raw_run("run").iterdir())) == 1
+    assert len(list((home.archive / "run").iterdir())) == 2
+
+
+def test_names_that_differ_in_case_alone_are_two_runs_for_workers_too(home: Home, tmp_path: Path) -> None:
+    """The folder of each run is chosen before the work is given out."""
+    for number, run in enumerate(("Serve", "serve")):
+        drop(home, rank_trace(tmp_path / f"{number}.json", ranks=1, seed=number), f"{run}/x.json")
+    drain(home, QUIET, Means(Processes(2), Settings(workers=2), worth_bytes=0))
+    assert len({run.casefold() for run in home.run_ids()}) == 2
+
+
+def test_a_file_that_kills_its_reader_is_quarantined_and_the_others_are_read(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was tried twice, the second time alone; the note says that the process was killed."""
+
+    class Fragile(Processes):
+        def run(self, work: Callable[[A], B], items: Sequence[A]) -> Iterator[Done[A, B]]:
+            for item in items:
+                is_killer = isinstance(item, Landing) and item.path.name == "bad.json"
+                yield Done(item, error=WorkerDied("the process was killed")) if is_killer else Done(item, value=work(item))
+
+    drop(home, rank_trace(tmp_path / "good.json", ranks=1), "run/good.json")
+    drop(home, bad(tmp_path / "bad.json"), "run/bad.json")
+    outcome = drain(home, QUIET, Means(Fragile(2), Settings(workers=2), worth_bytes=0))
+    assert (outcome.built, outcome.codes) == (["run"], [ExitCode.TRACE])
+    assert "the process was killed" in (home.quarantine / "run" / "bad.json.reason.json").read_text()
 
 
 def test_a_commit_without_archive_is_finished_on_the_next_start(undisturbed: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
