@@ -113,7 +113,8 @@ def compactable(home: Home, older_than_s: float) -> list[str]:
     found = []
     for run_id in home.run_ids():
         facts = home.mart_run(run_id) / "run_facts.parquet"
-        if facts.is_file() and time.time() - facts.stat().st_mtime >= older_than_s and run_id not in manifest.serves:
+        is_checked = (home.quality_lake_run(run_id) / "quality.parquet").is_file()
+        if is_checked and facts.is_file() and time.time() - facts.stat().st_mtime >= older_than_s and run_id not in manifest.serves:
             found.append(run_id)
     return found
 
@@ -156,17 +157,23 @@ def relation(home: Home, table: str, folders: str, pinned: list[str]) -> str:
 
 def built_facts(home: Home) -> list[dict[str, Any]]:
     """run_facts of every run as it is served, by any version that wrote it; columns that an old one lacks are missing or NULL."""
+    return _served(home, home.marts, "run_facts", "*")
+
+
+def checked_builds(home: Home) -> set[tuple[str, str]]:
+    """(run_id, build_id) of every result of a check."""
+    return {(str(row["run_id"]), str(row["build_id"])) for row in _served(home, home.quality_lake, "quality", "DISTINCT run_id, build_id")}
+
+
+def _served(home: Home, folders: Path, table: str, columns: str) -> list[dict[str, Any]]:
+    """Rows of a small table of all runs, from the folder or the generation that each is served from."""
     manifest = Manifest.load(home)
     found: list[dict[str, Any]] = []
     with duckdb.connect() as con:
-        for root, pattern, where in (
-            (home.marts, "run_id=*/run_facts.parquet", "true"),
-            (home.compact, "gen=*/run_facts.parquet", "true"),
-        ):
-            if next(root.glob(pattern), None) is None:
-                continue
-            scan = f"read_parquet({duck.files(root.resolve(), pattern)}, union_by_name = true, hive_partitioning = true, hive_types_autocast = 0)"
-            found += duck.dicts(con, f"FROM {scan} WHERE {where}")
+        for root, pattern, also in ((folders, f"run_id=*/{table}.parquet", ""), (home.compact, f"gen=*/{table}.parquet", ", gen")):
+            if next(root.glob(pattern), None) is not None:
+                scan = f"read_parquet({duck.files(root.resolve(), pattern)}, union_by_name = true, hive_partitioning = true, hive_types_autocast = 0)"
+                found += duck.dicts(con, f"SELECT {columns}{also if columns != '*' else ''} FROM {scan}")
     return [
         fact
         for fact in found

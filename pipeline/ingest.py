@@ -22,9 +22,10 @@ from pipeline.progress import Progress
 from pipeline.rules import load_rules
 from pipeline.schedule import Executor, Processes, Serial, WorkerDied
 from pipeline.settings import Settings
+from pipeline.sources.detect import fresh_export
 from pipeline.sources.job import MAX_BYTES
 from pipeline.sources.names import printable
-from pipeline.warehouse import stale_runs, tidy, write_database
+from pipeline.warehouse import stale_runs, tidy, unchecked_runs, write_database
 from pipeline.work import Building, Landing, build_and_check, land_file
 
 
@@ -68,7 +69,7 @@ def drain(home: Home, progress: Progress, means: Means | None = None) -> Outcome
             else:
                 ready.append(item)
         _Landings(home, progress, means or Means(), outcome, from_inbox=True).land(ready)
-        _build(home, stale(home), outcome, progress, means or Means())
+        _build_stale(home, outcome, progress, means or Means())
     return outcome
 
 
@@ -84,7 +85,7 @@ def ingest(home: Home, items: Iterable[Waiting], progress: Progress, means: Mean
     with _writing(home, progress) as outcome:
         _Landings(home, progress, means or Means(), outcome, from_inbox=False).land(list(items))
         if is_built:
-            _build(home, stale(home), outcome, progress, means or Means())
+            _build_stale(home, outcome, progress, means or Means())
     return outcome
 
 
@@ -138,12 +139,14 @@ class _Landings:
     stop: Callable[[], bool] = lambda: False
 
     def land(self, items: list[Waiting]) -> None:
-        """Read them all. An nsys report waits for the others: an older export of it is read while the report is still there to say so."""
+        """Read them all. An nsys report beside a fresh export goes first, while that is still there; one beside an old export goes
+        last, so that it is still there to say that the export is old."""
         total = sum(size_of(item.path) for item in items if os.path.exists(item.path))  # noqa: PTH110 - no error where a folder is closed
         with self.progress.bytes(f"reading {len(items)} files", total) as on_read:
             landings = self._landings(items)
-            late = {path for path in landings if path.suffix == ".nsys-rep"}
-            for some in (landings.keys() - late, late):
+            reports = {path for path in landings if path.suffix == ".nsys-rep"}
+            early = {path for path in reports if fresh_export(path) is not None}
+            for some in (early, landings.keys() - reports, reports - early):
                 self._run({path: landings[path] for path in landings if path in some}, on_read)
 
     def _landings(self, items: list[Waiting]) -> dict[Any, tuple[Landing, Waiting]]:
@@ -236,14 +239,30 @@ class _Landings:
         self.progress.say(printable(text))
 
 
-def _build(home: Home, runs: list[str], outcome: Outcome, progress: Progress, means: Means, stop: Callable[[], bool] = lambda: False) -> None:
+def _build_stale(home: Home, outcome: Outcome, progress: Progress, means: Means) -> None:
+    """Build what is stale, and check what somebody built and was stopped before checking."""
+    _build(home, stale(home), outcome, progress, means)
+    _build(home, unchecked_runs(home), outcome, progress, means, is_built=True)
+
+
+def _build(
+    home: Home,
+    runs: list[str],
+    outcome: Outcome,
+    progress: Progress,
+    means: Means,
+    stop: Callable[[], bool] = lambda: False,
+    *,
+    is_built: bool = False,
+) -> None:
+    runs = [run_id for run_id in runs if run_id not in outcome.built]
     if not runs or outcome.has_home_trouble:
         return
     if served := [run_id for run_id in runs if run_id in Manifest.load(home).serves]:
         write_database(home, pinned=served)
     executor, settings = means.for_work(len(runs), sum(size_of(home.raw_run(run_id)) for run_id in runs))
     with progress.task(f"building {runs[0] if len(runs) == 1 else f'{len(runs)} runs'}"):
-        for done in executor.run(build_and_check, [Building(home.root, run_id, settings) for run_id in runs]):
+        for done in executor.run(build_and_check, [Building(home.root, run_id, settings, is_built) for run_id in runs]):
             run_id = done.item.run_id
             if isinstance(done.error, StepledgerError):
                 outcome.codes.append(done.error.exit_code)

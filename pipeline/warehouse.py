@@ -15,7 +15,7 @@ import duckdb
 
 from pipeline import duck
 from pipeline.atomic import SCRATCH, exchange_folder, is_abandoned, remove, remove_asides, write_file
-from pipeline.compact import COMPACTED, built_facts, relation, remove_compacted, settle
+from pipeline.compact import COMPACTED, built_facts, checked_builds, relation, remove_compacted, settle
 from pipeline.contracts import contracts
 from pipeline.duck import literal
 from pipeline.errors import UsageError
@@ -126,6 +126,14 @@ def stale_runs(home: Home, rules: RuleSet) -> list[str]:
         made_by = tuple(facts.get(name) for name in ("inputs_sha", "models_sha", "rules_sha", "contract_version"))
         built.setdefault(str(facts["run_id"]), set()).add(made_by)
     return [r for r in home.run_ids() if built.get(r) != {(inputs_sha(home, r), models_sha(), rules.sha, CONTRACT_VERSION)}]
+
+
+def unchecked_runs(home: Home) -> list[str]:
+    """Runs whose present build has no results of checks: whoever built it was stopped in between, or a check failed to run."""
+    checked = checked_builds(home)
+    known = {*home.run_ids()}
+    found = {str(f["run_id"]) for f in built_facts(home) if (str(f["run_id"]), str(f["build_id"])) not in checked}
+    return sorted(found & known)
 
 
 def write_database(home: Home, pinned: Iterable[str] = ()) -> None:

@@ -33,11 +33,12 @@ class Landing:
 
 @dataclass(frozen=True)
 class Building:
-    """A run to build and check."""
+    """A run to build and check; to check only, where it is built already."""
 
     root: Path
     run_id: str
     settings: Settings
+    is_built: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,8 @@ def build_and_check(building: Building) -> Built:
     """Build the marts of one run and ask the checks. Raises ModelError, or HomeError where the home cannot take them."""
     home = Home(building.root)
     try:
-        build_run(home, building.run_id, load_rules(home.user_rules), building.settings)
+        if not building.is_built:
+            build_run(home, building.run_id, load_rules(home.user_rules), building.settings)
     except (StepledgerError, OSError, duckdb.Error) as error:
         raise _or_home_error(building.root, error) from error
     try:

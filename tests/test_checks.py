@@ -25,6 +25,7 @@ BY_NAME = {check.name: check for check in checks()}
 ONE_STEP = "trace_id = (SELECT min(trace_id) FROM good.steps) AND step = 3"
 FIRST = "(SELECT min(trace_id) FROM good.raw_trace)"
 LAST = "activity_id = (SELECT max(activity_id) FROM good.activity)"
+BESIDE = "'all_reduce' AS op, 'b' AS bench_id, 2 AS line, NULL::BOOLEAN AS is_in_place, 100.0 AS trace_us_p50"
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def all_in_the_last(part: str) -> str:
 MUTATIONS = [
     # The books.
     broken("booked_once", "step_breakdown", "SELECT * REPLACE (calls + (category = 'gemm')::INT AS calls) FROM good.step_breakdown"),
-    broken("booked_once", "step_breakdown", "SELECT * REPLACE (busy_ns - (step = 0)::INT AS busy_ns) FROM good.step_breakdown"),
+    broken("booked_once", "step_breakdown", "SELECT * REPLACE (busy_ns - (step = 0 AND category = 'gemm')::INT AS busy_ns) FROM good.step_breakdown"),
     broken(
         "booked_once", "activity", f"FROM good.activity WHERE NOT ({LAST})", "timeline_closes", "decode_kernels_agree",
         why="an activity that is missing takes its exposed time with it, and its step ran other kernels than its peers",
@@ -141,8 +142,26 @@ MUTATIONS = [
     broken(
         "same_collectives_on_ranks", "step_breakdown",
         f"SELECT * REPLACE (CASE WHEN {ONE_STEP} THEN calls + CASE category WHEN 'gemm' THEN 1 WHEN 'allreduce' THEN -1 ELSE 0 END "
-        "ELSE calls END AS calls) FROM good.step_breakdown",
+        "ELSE calls END AS calls) FROM good.step_breakdown", "audit_counts",
+        why="the audit counts the collectives that the breakdown has lost",
     ),
+    broken("audit_counts", "allreduce_audit", "SELECT * REPLACE (kernels + (phase = 'decode')::INT AS kernels) FROM good.allreduce_audit"),
+    broken("audit_counts", "allreduce_audit", "SELECT * REPLACE (busy_ns - 1 AS busy_ns) FROM good.allreduce_audit"),
+    broken("audit_counts", "allreduce_audit", "FROM good.allreduce_audit WHERE rank = 0"),
+    broken("messages_counted", "bandwidth", "SELECT * REPLACE (calls + 1 AS calls) FROM good.bandwidth"),
+    broken("messages_counted", "bandwidth", "FROM good.bandwidth WHERE op <> 'all_reduce'"),
+    broken("bandwidth_adds_up", "bandwidth", "SELECT * REPLACE (1000000 AS size_bytes, 2e9 / floor_us / 1e6 AS algbw_gbps) FROM good.bandwidth"),
+    broken("bandwidth_adds_up", "bandwidth", "SELECT * REPLACE (1.0 AS algbw_gbps, 0.5 AS wire_ratio, 2.0 AS busbw_gbps) FROM good.bandwidth"),
+    broken("bandwidth_possible", "bandwidth", "SELECT * REPLACE (2.1 AS link_share) FROM good.bandwidth"),
+    broken("bench_from_table", "bench_vs_trace", f"SELECT {BESIDE}, 20.0 AS table_us, 5.0 AS ratio"),
+    broken(
+        "bench_from_table", "bench_vs_trace", f"SELECT {BESIDE}, 20.0 AS table_us, 4.0 AS ratio",
+        more={"raw.microbench": "SELECT 'b' AS bench_id, 2 AS line, 'all_reduce' AS op, NULL::BOOLEAN AS is_in_place, 20.0 AS us"},
+    ),
+    broken("waiting_adds_up", "collectives", "SELECT * REPLACE (wait_ns + (place = 2)::INT AS wait_ns) FROM good.collectives"),
+    broken("waiting_adds_up", "collectives", "SELECT * REPLACE (CASE step WHEN 3 THEN NULL ELSE wait_ns END AS wait_ns) FROM good.collectives"),
+    broken("waiting_adds_up", "collectives", "SELECT * REPLACE (CASE step WHEN 3 THEN 'kind' END AS refusal) FROM good.collectives"),
+    broken("waiting_adds_up", "step_waiting", f"SELECT * REPLACE (jitter_ns - ({ONE_STEP})::INT AS jitter_ns) FROM good.step_waiting"),
     # The rules.
     broken("unclassified_share", "activity", unclassified(0.03)),
     broken(

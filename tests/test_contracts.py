@@ -46,14 +46,14 @@ def test_every_table_and_column_is_described(contract: Contract) -> None:
 
 @pytest.mark.parametrize("contract", ALL, ids=lambda c: f"{c.layer}.{c.table}")
 def test_units_stand_in_the_names(contract: Contract) -> None:
-    """Times in whole nanoseconds end in _ns and are exact; a DOUBLE is in ms, us or a share."""
+    """Times in whole nanoseconds end in _ns and are exact; a DOUBLE is in ms, us, GB/s or a share."""
     for column in contract.columns:
         if column.name.endswith("_ns"):
             assert column.type == "BIGINT" or column.type.startswith("DECIMAL"), column.name
         if column.name in {"start", "end", "dur", "duration", "wall", "busy", "exposed", "idle", "ts"}:
             pytest.fail(f"{column.name} has no unit")
         if column.type == "DOUBLE":
-            assert {"ms", "us", "share", "confidence", "ratio"} & set(column.name.split("_")), column.name
+            assert {"ms", "us", "gbps", "share", "confidence", "ratio"} & set(column.name.split("_")), column.name
 
 
 @pytest.mark.parametrize("contract", ALL, ids=lambda c: f"{c.layer}.{c.table}")

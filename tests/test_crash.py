@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.crash import contents, debris, difference, filled, finish, killed_at, points
+from pipeline import duck
+from pipeline.home import Home
+from pipeline.warehouse import opened
+from tests.crash import contents, debris, difference, filled, finish, killed_at, points, work_off
 
 SPREAD = 12
 """Points that are tried here, spread over the whole work."""
@@ -29,6 +33,24 @@ def test_after_a_kill_the_next_start_makes_what_an_undisturbed_one_makes(undistu
     """Raw tables, marts, results of checks, facts, archive, quarantine and exports are equal; nothing unfinished is left."""
     total, expected = undisturbed
     assert difference(tmp_path / "home", 1 + part * (total - 1) // (SPREAD - 1), expected) is None
+
+
+def test_a_run_that_was_built_and_not_checked_is_checked_by_the_next_start(tmp_path: Path) -> None:
+    """Killed between the two: it is not built again, and has its verdict afterwards."""
+    home = filled(tmp_path / "home")
+    finish(home)
+    before = contents(home)
+    shutil.rmtree(home.quality_lake_run("serve"))
+    build_id = mart_build(home)
+    work_off(home)
+    assert contents(home) == before
+    assert mart_build(home) == build_id
+
+
+def mart_build(home: Home) -> object:
+    """The build that people see."""
+    with opened(home) as con:
+        return duck.scalar(con, "SELECT build_id FROM run_facts WHERE run_id = 'serve'")
 
 
 def test_work_is_really_killed(tmp_path: Path) -> None:

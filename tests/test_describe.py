@@ -116,7 +116,7 @@ def test_a_run_toml_that_is_no_text_is_refused(tmp_path: Path) -> None:
     [
         ("unheard", 1), ("run_id", "other"), ("layers", "61"), ("layers", 61.0), ("layers", True), ("model", 5), ("measured_tpot_ms", "12"),
         ("layers", 0), ("hidden_size", -1), ("measured_tpot_ms", 0), ("measured_tpot_ms", float("nan")), ("measured_tpot_ms", float("inf")),
-        ("layers", 2**31),
+        ("layers", 2**31), ("sequence_parallel", 1), ("sequence_parallel", "yes"), ("tp", 0), ("experts", 0), ("dense_layers", -1), ("hbm_gbps", 0),
     ],
 )  # fmt: skip
 def test_what_may_not_be_said(key: str, value: object) -> None:
@@ -127,8 +127,44 @@ def test_what_may_not_be_said(key: str, value: object) -> None:
 
 def test_every_fact_can_be_said() -> None:
     """Each field of the contract takes a value of its type; a whole number of ms is a number."""
-    values: dict[str, Any] = {name: {"INTEGER": 8, "DOUBLE": 12, "VARCHAR": "x"}[kind] for name, kind in fields().items()}
+    values: dict[str, Any] = {name: {"INTEGER": 8, "DOUBLE": 12, "VARCHAR": "x", "BOOLEAN": False}[kind] for name, kind in fields().items()}
+    values["groups"] = "tp:0,1"
     assert checked(values) == values
+
+
+@pytest.mark.parametrize("value", ["tp:0,1", "tp:0,1;tp:2,3;ep:0,1,2,3", "ep:7;dp:10,11;pp:0,4"])
+def test_groups_are_purposes_and_their_ranks(value: str) -> None:
+    """One group or several, a rank once for each purpose."""
+    assert checked({"groups": value}) == {"groups": value}
+
+
+@pytest.mark.parametrize(
+    "value", ["", "0,1", "tp=0,1", "tp:0-3", "tp:0,1;", "tp:0, 1", "xx:0,1", "tp:0,1;tp:1,2", "tp:0,0", "tp:1234567", "tp:0,1\n"]
+)
+def test_groups_that_cannot_be(value: str) -> None:
+    """Another form, an unknown purpose, or a rank twice for one purpose: refused with what it should look like, or the rank."""
+    with pytest.raises(UsageError, match=r"groups = .*(reads? like tp:0,1;tp:2,3;ep:0,1,2,3|twice in tp)"):
+        checked({"groups": value})
+
+
+@pytest.mark.parametrize("name", ["dense_layers", "shared_experts"])
+def test_a_model_may_lack_what_can_be_0(name: str) -> None:
+    """No dense layers, or no shared experts, is a fact."""
+    assert checked({name: 0}) == {name: 0}
+
+
+def test_yes_and_no_are_kept(home: Home) -> None:
+    """False is a fact too, and stays when another is said."""
+    describe(home, "serve", {"sequence_parallel": False})
+    describe(home, "serve", {"layers": 2})
+    assert said(home) == {"layers": 2, "sequence_parallel": False}
+
+
+def test_a_run_toml_says_groups_and_yes_or_no(tmp_path: Path) -> None:
+    """As TOML writes them."""
+    path = tmp_path / "run.toml"
+    path.write_text('groups = "tp:0,1"\nsequence_parallel = true\nhbm_gbps = 4800\n')
+    assert read_run_toml(path) == {"groups": "tp:0,1", "sequence_parallel": True, "hbm_gbps": 4800}
 
 
 def test_what_was_said_before_stays(home: Home) -> None:

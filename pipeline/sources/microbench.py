@@ -62,7 +62,7 @@ class Problems:
     def number(self, line: int, column: str, text: str) -> float:
         """A number of microseconds or GB/s, 0 or more."""
         try:
-            value = float(text)
+            value = float(text) if text.isascii() and "_" not in text else -1.0
         except ValueError:
             value = -1.0
         if not (isfinite(value) and value >= 0):

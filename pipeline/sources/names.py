@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_SUFFIX = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz|\.zst)?$|\.(sqlite|nsys-rep|gz|zst|json)$", re.IGNORECASE)
+_SUFFIX = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz|\.zst)?$|\.(sqlite|nsys-rep|gz|zst|json|csv|tsv)$", re.IGNORECASE)
 _TIME = re.compile(r"[._-](\d{10,20}(\.\d+)?)(?=$|[._-])")
 _DATE_AND_PID = re.compile(r"(?:^|[._-])[A-Z][a-z]{2}(?:_\d{2}){4}(?:\.\d+)?(?=$|[._-])")
 _ON_DEMAND_PID = re.compile(r"(?<=libkineto_activities)_\d+(?=$|[._-])")

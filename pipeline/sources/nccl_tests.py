@@ -69,11 +69,13 @@ def _rows(number: int, cells: list[str], table: _Table, problems: Problems) -> R
         raise problems.at(
             number, "a table that does not say of which operation", "all_reduce, all_to_all, ...", "Name the file after it: all_reduce_perf.txt."
         )
-    first = table.columns.index("time") if "time" in table.columns else len(table.columns)
-    width = (len(table.columns) - first) // 2
-    if width < 3 or table.columns[first : first + width] != table.columns[first + width :]:
+    first, second = _times(table.columns)
+    width = second - first
+    if width < 3 or table.columns[first:second] != table.columns[second : second + width]:
         raise problems.at(number, f"the columns {' '.join(table.columns)}", "time, algbw and busbw, out of place and in place")
-    if len(cells) != len(table.columns):
+    # A time stamp may stand behind the numbers, as one word or two.
+    extra = len(cells) - len(table.columns) if len(table.columns) > second + width else 0
+    if len(cells) - max(extra, 0) != len(table.columns):
         raise problems.at(
             number, f"{len(cells)} fields", f"{len(table.columns)}: {' '.join(table.columns)}", "Was the output cut, or did two lines mix?"
         )
@@ -94,6 +96,12 @@ def _rows(number: int, cells: list[str], table: _Table, problems: Problems) -> R
             "dtype": cells[2],
             "is_in_place": is_in_place,
         }
+
+
+def _times(columns: list[str]) -> tuple[int, int]:
+    """Where the numbers out of place and in place begin; the same place where there are not two."""
+    found = [place for place, name in enumerate(columns) if name == "time"]
+    return (found[0], found[1]) if len(found) == 2 else (0, 0)
 
 
 def _row(number: int, measured: dict[str, str], problems: Problems) -> dict[str, Any]:

@@ -29,6 +29,7 @@ NAMES = {
     "rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz": NameFields(run="", rank=34),
     "libkineto_activities_4711.json": NameFields(run="libkineto_activities"),
     "G_micro_rank0.pt.trace.json.zst": NameFields(run="G_micro", rank=0),
+    "G_micro.csv": NameFields(run="G_micro"),
 }
 
 

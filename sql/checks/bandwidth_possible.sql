@@ -1,0 +1,6 @@
+-- severity: warn
+-- means: Messages move more than twice as fast as the link that was said can carry.
+-- do: Correct `link`, hidden_size or tp in run.toml (`stepledger describe`).
+SELECT source, phase, op, size_bytes, busbw_gbps, link, link_gbps
+FROM bandwidth
+WHERE link_share > 2 AND NOT coalesce(is_latency_bound, FALSE)
