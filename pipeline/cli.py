@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pipeline import __version__
+from pipeline import __version__, cli_questions
 from pipeline.errors import ExitCode, StepledgerError, UsageError, exit_code_for
 from pipeline.home import Home
 from pipeline.sources.job import MAX_BYTES
@@ -29,6 +29,8 @@ app = typer.Typer(
     help="Books every nanosecond of GPU work in an LLM-inference trace to a rank, a step and a category.",
 )
 
+
+cli_questions.add_to(app)
 
 RunOption = Annotated[str | None, typer.Option("--run", help="The run: its name or id.")]
 MaxBytesOption = Annotated[int, typer.Option("--max-bytes", min=1, help="Refuse a trace with more bytes of text after decompression.")]
@@ -241,6 +243,17 @@ def describe(
     dp: Annotated[int | None, typer.Option(help="Data-parallel size.")] = None,
     ep: Annotated[int | None, typer.Option(help="Expert-parallel size.")] = None,
     pp: Annotated[int | None, typer.Option(help="Pipeline-parallel size.")] = None,
+    groups: Annotated[str | None, typer.Option(help="Which ranks reduce together, e.g. 'tp:0,1;tp:2,3;ep:0,1,2,3'.")] = None,
+    sequence_parallel: Annotated[bool | None, typer.Option(help="Do tensor-parallel ranks hold parts of the sequence between blocks?")] = None,
+    moe_intermediate: Annotated[int | None, typer.Option(help="Width of a routed expert.")] = None,
+    intermediate: Annotated[int | None, typer.Option(help="Width of a dense MLP.")] = None,
+    heads: Annotated[int | None, typer.Option(help="Attention heads.")] = None,
+    kv_lora_rank: Annotated[int | None, typer.Option(help="Width of MLA's latent.")] = None,
+    q_lora_rank: Annotated[int | None, typer.Option(help="Width of MLA's low-rank query.")] = None,
+    vocab: Annotated[int | None, typer.Option(help="Tokens of the vocabulary.")] = None,
+    context_tokens: Annotated[int | None, typer.Option(help="Tokens of context of a request.")] = None,
+    hbm_gbps: Annotated[int | None, typer.Option(help="Memory bandwidth of a GPU, GB/s, as measured.")] = None,
+    draft_layers: Annotated[int | None, typer.Option(help="Layers of the draft model.")] = None,
     ranks: Annotated[str | None, typer.Option(help="all: every rank of the job must be present.")] = None,
     link: Annotated[str | None, typer.Option(help="What joins the GPUs, e.g. pcie4_x16.")] = None,
     tpot_ms: Annotated[float | None, typer.Option(help="Time per output token measured without a profiler, ms.")] = None,
@@ -254,6 +267,9 @@ def describe(
     said = {
         "model": model, "layers": layers, "hidden_size": hidden, "experts": experts, "experts_per_token": top_k,
         "shared_experts": shared_experts, "dense_layers": dense_layers, "dtype": dtype, "weight_dtype": weight_dtype,
+        "groups": groups, "sequence_parallel": sequence_parallel, "moe_intermediate_size": moe_intermediate,
+        "intermediate_size": intermediate, "heads": heads, "kv_lora_rank": kv_lora_rank, "q_lora_rank": q_lora_rank,
+        "vocab_size": vocab, "context_tokens": context_tokens, "hbm_gbps": hbm_gbps, "draft_layers": draft_layers,
         "tp": tp, "dp": dp, "ep": ep, "pp": pp, "ranks": ranks, "link": link, "measured_tpot_ms": tpot_ms, "notes": notes,
     }  # fmt: skip
     given = {key: value for key, value in said.items() if value is not None}

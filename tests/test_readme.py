@@ -37,6 +37,11 @@ def test_the_printed_table_is_what_the_demo_prints() -> None:
     assert readme.part(TEXT, "demo") == readme.demo()
 
 
+def test_the_answers_are_what_the_commands_print() -> None:
+    """The section of questions is the commands' own output, of the demo traces."""
+    assert readme.part(TEXT, "questions") == readme.questions()
+
+
 def test_there_are_ten_recipes() -> None:
     """The page of SQL recipes has ten."""
     assert len(RECIPES) == 10
@@ -52,7 +57,8 @@ def test_recipe_answers_on_the_demo(demo_home: Home, recipe: str) -> None:
 def test_every_command_is_listed() -> None:
     """The README's table of commands names every command, and none that does not exist."""
     listed = set(re.findall(r"^\| `stepledger (\w+)", TEXT, re.MULTILINE))
-    assert listed == {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    assert listed == commands | {str(group.name) for group in app.registered_groups}
 
 
 def test_the_demo_traces_are_small() -> None:

@@ -1,0 +1,122 @@
+"""The commands that answer questions from the marts: audit, ranks, bandwidth, bench, whatif."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from pipeline.errors import UsageError
+from pipeline.home import Home
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from pipeline.report import Report
+
+RunArgument = Annotated[str, typer.Argument(help="The run: its name or id.")]
+PhaseOption = Annotated[str | None, typer.Option(help="prefill, decode, mixed, verify or unknown.")]
+TableOption = Annotated[str | None, typer.Option("--table", help="Latencies: a CSV, the output of nccl-tests, or a run that holds them.")]
+ExtrapolateOption = Annotated[bool, typer.Option("--extrapolate", help="Answer beyond the sizes that were measured, too.")]
+ReportOption = Annotated[Literal["table", "json", "csv", "md"], typer.Option("--format", help="How to print.")]
+
+whatif = typer.Typer(no_args_is_help=True, help="What a change would do to a traced step, with every assumption.")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Put the commands into the app."""
+    for command in (audit, ranks, bandwidth, bench):
+        app.command()(command)
+    app.add_typer(whatif, name="whatif")
+
+
+def audit(context: typer.Context, run: RunArgument, form: ReportOption = "table") -> None:
+    """Count the all-reduces of a step by kind and place, against what the model and its parallelism need."""
+    from pipeline.analyses.audit import audit as ask
+
+    _print(context.obj, [run], lambda con, found: ask(con, found[0]), form)
+
+
+def ranks(context: typer.Context, run: RunArgument, form: ReportOption = "table") -> None:
+    """Part waiting for the last rank from the collective itself, call by call, and say who was late and why."""
+    from pipeline.analyses.ranks import ranks as ask
+
+    _print(context.obj, [run], lambda con, found: ask(con, found[0]), form)
+
+
+def bandwidth(context: typer.Context, run: RunArgument, phase: PhaseOption = None, form: ReportOption = "table") -> None:
+    """Bytes and bandwidth of collectives beside the link's limit, and of memory in a decode step."""
+    from pipeline.analyses.bandwidth import bandwidth_reports
+
+    _print(context.obj, [run], lambda con, found: bandwidth_reports(con, found[0], phase), form)
+
+
+def bench(context: typer.Context, run: RunArgument, table: TableOption = None, form: ReportOption = "table") -> None:
+    """Put measured latencies beside the same operation and size in the trace."""
+    from pipeline.analyses.bench import bench_reports
+
+    _print(context.obj, [run], lambda con, found: bench_reports(con, found[0], table), form)
+
+
+@whatif.command()
+def ep(
+    context: typer.Context,
+    run: RunArgument,
+    mode: Annotated[Literal["tp_ep", "dp_ep", "tp_attn_a2a"], typer.Option("--mode", help="Which layout of expert parallelism.")],
+    table: TableOption = None,
+    exchange: Annotated[Literal["ag_rs", "a2a"] | None, typer.Option(help="How tokens go to experts and back.")] = None,
+    load: Annotated[float | None, typer.Option(min=1, help="The fullest rank's experts' tokens over the mean, as measured.")] = None,
+    extrapolate: ExtrapolateOption = False,
+    form: ReportOption = "table",
+) -> None:
+    """Expert parallelism, from 1 to 1024 tokens per rank."""
+    from pipeline.analyses.whatif import ep_reports
+
+    def ask(con: duckdb.DuckDBPyConnection, found: list[str]) -> list[Report]:
+        return ep_reports(con, found[0], mode, table, exchange=exchange, load=load, extrapolate=extrapolate)
+
+    _print(context.obj, [run], ask, form)
+
+
+@whatif.command()
+def overlap(
+    context: typer.Context,
+    run: RunArgument,
+    half: Annotated[str | None, typer.Option(help="A run of the same model at half the batch.")] = None,
+    form: ReportOption = "table",
+) -> None:
+    """The ceiling of hiding communication under the other half of the batch."""
+    from pipeline.analyses.whatif import overlap_reports
+
+    _print(context.obj, [run, *([half] if half else [])], lambda con, found: overlap_reports(con, *found), form)
+
+
+@whatif.command()
+def speculate(
+    context: typer.Context,
+    runs: Annotated[list[str], typer.Argument(help="Runs of one model at several batch sizes.")],
+    drafts: Annotated[str, typer.Option(help="Numbers of draft tokens, e.g. 1,2,3.")] = "1,2,3,4,5",
+    draft_ms: Annotated[float | None, typer.Option(min=0, help="Time of one pass of the draft model.")] = None,
+    extrapolate: ExtrapolateOption = False,
+    form: ReportOption = "table",
+) -> None:
+    """Speculative decoding: what a verifying pass costs, and the acceptance at which it breaks even."""
+    from pipeline.analyses.whatif import speculate_reports
+
+    try:
+        numbers = [int(part) for part in drafts.split(",")]
+    except ValueError as error:
+        raise UsageError(f"--drafts {drafts}: numbers with commas between them, e.g. 1,2,3") from error
+    _print(context.obj, runs, lambda con, found: speculate_reports(con, found, drafts=numbers, draft_ms=draft_ms, extrapolate=extrapolate), form)
+
+
+def _print(home: Home, names: list[str], ask: Callable[[duckdb.DuckDBPyConnection, list[str]], list[Report]], form: ReportOption) -> None:
+    from pipeline.report import write_reports
+    from pipeline.warehouse import find_run, opened, stable
+
+    def read() -> list[Report]:
+        with opened(home) as con:  # a table of latencies may be a file anywhere
+            return ask(con, [find_run(con, name) for name in names])
+
+    write_reports(stable(home, read), form)
