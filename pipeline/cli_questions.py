@@ -1,4 +1,4 @@
-"""The commands that answer questions from the marts: audit, ranks, bandwidth, bench, whatif."""
+"""The commands that answer questions from the marts: audit, ranks, bandwidth, bench, whatif, compare, curve."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pipeline.errors import UsageError
+from pipeline.errors import ExitCode, UsageError
 from pipeline.home import Home
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ whatif = typer.Typer(no_args_is_help=True, help="What a change would do to a tra
 
 def add_to(app: typer.Typer) -> None:
     """Put the commands into the app."""
-    for command in (audit, ranks, bandwidth, bench):
+    for command in (audit, ranks, bandwidth, bench, compare, curve):
         app.command()(command)
     app.add_typer(whatif, name="whatif")
 
@@ -57,6 +57,41 @@ def bench(context: typer.Context, run: RunArgument, table: TableOption = None, f
     from pipeline.analyses.bench import bench_reports
 
     _print(context.obj, [run], lambda con, found: bench_reports(con, found[0], table), form)
+
+
+def compare(
+    context: typer.Context,
+    before: Annotated[str, typer.Argument(metavar="A", help="The run before.")],
+    after: Annotated[str, typer.Argument(metavar="B", help="The run after.")],
+    phase: Annotated[str | None, typer.Option(help="The phase to compare (default: decode, else the first that both have).")] = None,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Compare different work all the same.")] = False,
+    noise: Annotated[list[str] | None, typer.Option("--noise", help="Repeated captures of A: their differences are the noise floor.")] = None,
+    fail_over: Annotated[str | None, typer.Option("--fail-over", help="Exit 5 where wall or a row is slower by more, e.g. 5%, beyond noise.")] = None,
+    form: ReportOption = "table",
+) -> None:
+    """What changed between two runs, beyond noise, and whether they may be compared at all."""
+    from pipeline.analyses.compare import compare as ask
+    from pipeline.analyses.compare import fail_limit
+    from pipeline.report import write_reports
+
+    limit = None if fail_over is None else fail_limit(fail_over)
+    reports, is_over = ask(context.obj, before, after, phase=phase, anyway=anyway, noise=noise or [], fail_over=limit, wide=form in {"json", "csv"})
+    write_reports(reports, form)
+    if is_over:
+        raise typer.Exit(int(ExitCode.QUALITY))
+
+
+def curve(
+    context: typer.Context,
+    runs: Annotated[list[str], typer.Argument(help="Runs of one model at several sizes.")],
+    phase: PhaseOption = None,
+    form: ReportOption = "table",
+) -> None:
+    """Milliseconds of each category against batch, graph tokens and context, over many runs."""
+    from pipeline.analyses.curve import curve as ask
+    from pipeline.report import write_reports
+
+    write_reports(ask(context.obj, runs, phase), form)
 
 
 @whatif.command()

@@ -26,6 +26,11 @@ _OFFLINE = {"autoinstall_known_extensions": False, "autoload_known_extensions": 
 """Extensions are never fetched: where our users are there is often no network, and a missing one must say so."""
 
 
+NO_SELF_JOINED_WINDOWS = "SET disabled_optimizers = 'window_self_join'"
+"""DuckDB 2.0.1 makes `count(*) OVER (PARTITION BY x)` a join of its input with itself, and the copy of the input forgets a
+filter that pruned files (on a hive partition, or a file name): every row of every file is counted, without an error."""
+
+
 def working(spill: Path, *, threads: int, memory_limit: str) -> duckdb.DuckDBPyConnection:
     """An in-memory database for reading or building: bounded memory, spilling to `spill`; row order is not kept."""
     con = duckdb.connect(
@@ -37,6 +42,7 @@ def working(spill: Path, *, threads: int, memory_limit: str) -> duckdb.DuckDBPyC
             **_OFFLINE,
         }
     )
+    con.execute(NO_SELF_JOINED_WINDOWS)
     con.execute("SET asof_loop_join_threshold = 0")  # a small left side would make ASOF joins quadratic in the right one
     return con
 
@@ -48,7 +54,9 @@ def database(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
         config["memory_limit"] = READ_MEMORY
     else:
         config["storage_compatibility_version"] = "v1.5.0"
-    return duckdb.connect(str(path), read_only=read_only, config=config)
+    con = duckdb.connect(str(path), read_only=read_only, config=config)
+    con.execute(NO_SELF_JOINED_WINDOWS)
+    return con
 
 
 class Patience:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline.duck import rows
 from tests.builders import DECODE, GEMM
-from tests.models.tables import Scene, build_all, build_scenes, few_rules
+from tests.models.tables import Row, Scene, build_all, build_scenes, few_rules
 
 PREFILL = "execute_context_1(64)_generation_0(0)"
 
@@ -37,7 +37,7 @@ def test_sources_have_rows_of_their_own() -> None:
 
 def test_a_run_of_latency_tables_alone_is_a_run() -> None:
     """It has no trace, rank or step; beside traces a table adds no row."""
-    line = {"raw.microbench": [{"op": "all_reduce", "us": 1.0, "line": 2}]}
+    line: dict[str, list[Row]] = {"raw.microbench": [{"op": "all_reduce", "us": 1.0, "line": 2}]}
     columns = "SELECT source, traces, ranks, decode_steps, gpu_name FROM run_facts"
     with build_all(line, wanted=["run_facts"]) as con:
         assert rows(con, columns) == [("microbench", 0, 0, 0, None)]
