@@ -170,11 +170,11 @@ class _Landings:
         return found
 
     def _run(self, landings: dict[Any, tuple[Landing, Waiting]], on_read: Callable[[int], None]) -> None:
+        if not landings or self.outcome.has_home_trouble or self.stop():
+            return
         executor, settings = self.means.for_work(len(landings), sum(size_of(path) for path in landings if os.path.exists(path)))  # noqa: PTH110
         is_here = isinstance(executor, Serial)
         work = partial(land_file, on_read=on_read) if is_here else land_file
-        if self.outcome.has_home_trouble or self.stop():
-            return
         for done in executor.run(work, [replace(landing, settings=settings) for landing, _ in landings.values()]):
             if not is_here:
                 on_read(size_of(done.item.path))
