@@ -5,21 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from pipeline import __version__, cli_questions
-from pipeline.errors import ExitCode, StepledgerError, UsageError, exit_code_for
+from pipeline import __version__, cli_lake, cli_questions
+from pipeline.cli_options import FormatOption, MaxBytesOption, MemoryOption, RunOption, SchedulerOption, WorkersOption, leave, means_of
+from pipeline.errors import ExitCode, StepledgerError, UsageError
 from pipeline.home import Home
 from pipeline.sources.job import MAX_BYTES
-
-if TYPE_CHECKING:
-    from pipeline.ingest import Means
 
 app = typer.Typer(
     name="stepledger",
@@ -28,16 +23,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Books every nanosecond of GPU work in an LLM-inference trace to a rank, a step and a category.",
 )
-
-
-cli_questions.add_to(app)
-
-RunOption = Annotated[str | None, typer.Option("--run", help="The run: its name or id.")]
-MaxBytesOption = Annotated[int, typer.Option("--max-bytes", min=1, help="Refuse a trace with more bytes of text after decompression.")]
-WorkersOption = Annotated[int | None, typer.Option("--workers", min=1, help="Processes that work at once (default: the cores).")]
-MemoryOption = Annotated[str | None, typer.Option("--memory-limit", help="DuckDB's memory in each of them, e.g. 2GB (default 1GB).")]
-SchedulerOption = Annotated[str | None, typer.Option("--scheduler", help="A Dask cluster to work on, e.g. tcp://host:8786.")]
-FormatOption = Annotated[Literal["table", "csv", "json"], typer.Option("--format", help="How to print.")]
 
 
 def _version(value: bool) -> None:
@@ -67,12 +52,12 @@ def run(
     from pipeline.ingest import drain
     from pipeline.progress import Progress
 
-    with _means(context.obj, workers, memory_limit, scheduler, max_bytes) as means:
+    with means_of(context.obj, workers, memory_limit, scheduler, max_bytes) as means:
         outcome = drain(context.obj, Progress(), means)
     if not outcome.built and not outcome.codes:
         typer.echo(f"nothing new: no finished trace in {context.obj.inbox}", err=True)
     _export_and_show(context.obj, outcome.built)
-    _leave([*outcome.codes, *(ExitCode.QUALITY for v in outcome.verdicts.values() if v == "fail")])
+    leave([*outcome.codes, *(ExitCode.QUALITY for v in outcome.verdicts.values() if v == "fail")])
 
 
 @app.command()
@@ -97,189 +82,11 @@ def ingest(
     items = named(paths, run)
     if not items:
         raise UsageError(f"no file in {', '.join(map(str, paths))}")
-    with _means(context.obj, workers, memory_limit, scheduler, max_bytes) as means:
+    with means_of(context.obj, workers, memory_limit, scheduler, max_bytes) as means:
         outcome = ingest_items(context.obj, items, Progress(), means, is_built=not no_build)
     for run_id in outcome.runs:
         typer.echo(run_id)
-    _leave(outcome.codes)
-
-
-@app.command()
-def watch(
-    context: typer.Context,
-    json_log: Annotated[bool, typer.Option("--json-log", help="Say what happens as lines of JSON on stderr.")] = False,
-    max_bytes: MaxBytesOption = MAX_BYTES,
-    workers: WorkersOption = None,
-    memory_limit: MemoryOption = None,
-    scheduler: SchedulerOption = None,
-) -> None:
-    """Do what `run` does whenever files arrive in the inbox, until stopped."""
-    from pipeline.export import export_built
-    from pipeline.progress import Progress
-    from pipeline.watch import Stop, Watcher
-
-    home: Home = context.obj
-    progress = Progress(json_log=json_log)
-    with _means(home, workers, memory_limit, scheduler, max_bytes) as means, Stop().listening(progress.say) as stop:
-        code = Watcher(home, means, progress, lambda outcome: export_built(home, outcome.verdicts, progress.say)).run(stop)
-    raise typer.Exit(int(code))
-
-
-@app.command()
-def build(
-    context: typer.Context,
-    run: RunOption = None,
-    workers: WorkersOption = None,
-    memory_limit: MemoryOption = None,
-    scheduler: SchedulerOption = None,
-) -> None:
-    """Build the marts of runs whose files, rules or models changed (with --run: that run in any case)."""
-    from pipeline.ingest import stale
-
-    home: Home = context.obj
-    _build(home, stale(home) if run is None else _known(home, run), workers, memory_limit, scheduler)
-
-
-@app.command()
-def rebuild(
-    context: typer.Context,
-    run: RunOption = None,
-    workers: WorkersOption = None,
-    memory_limit: MemoryOption = None,
-    scheduler: SchedulerOption = None,
-) -> None:
-    """Build the marts of all runs (or of one) from the raw tables, whether they need it or not."""
-    home: Home = context.obj
-    _build(home, home.run_ids() if run is None else _known(home, run), workers, memory_limit, scheduler)
-
-
-def _known(home: Home, run: str) -> list[str]:
-    found = [r for r in home.run_ids() if r in {run, home.run_id_for(run)}]
-    if not found:
-        raise UsageError(f"no run {run!r}; known runs: {', '.join(home.run_ids()) or 'none yet'}")
-    return found
-
-
-def _build(home: Home, runs: list[str], workers: int | None, memory_limit: str | None, scheduler: str | None) -> None:
-    from pipeline.ingest import build as build_runs
-    from pipeline.progress import Progress
-
-    with _means(home, workers, memory_limit, scheduler) as means:
-        outcome = build_runs(home, runs, Progress(), means)
-    for run_id in outcome.built:
-        typer.echo(run_id)
-    _leave(outcome.codes)
-
-
-@app.command()
-def retry(context: typer.Context, files: Annotated[list[str] | None, typer.Argument(help="Files as `status` names them; none: all.")] = None) -> None:
-    """Put quarantined files back into the inbox, for the next `run` or a running `watch`."""
-    from pipeline.inbox import retry as retry_files
-    from pipeline.progress import Progress
-
-    home: Home = context.obj
-    with home.writing(Progress().say):
-        for place in retry_files(home, files):
-            typer.echo(str(place))
-
-
-@app.command()
-def forget(
-    context: typer.Context,
-    run: Annotated[str, typer.Argument(help="The run: its name or id.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-) -> None:
-    """Take a run out of the lake; its originals stay in the archive."""
-    from pipeline.progress import Progress
-    from pipeline.warehouse import forget as forget_run
-    from pipeline.warehouse import write_database
-
-    home: Home = context.obj
-    (run_id,) = _known(home, run)
-    if not yes and not typer.confirm(f"Remove run {run_id} from the lake ({home.raw_run(run_id)})?", err=True):
-        raise UsageError("nothing was removed")
-    with home.writing(Progress().say):
-        forget_run(home, run_id)
-        write_database(home)
-    typer.echo(run_id)
-
-
-@app.command()
-def compact(
-    context: typer.Context,
-    older_than_days: Annotated[float, typer.Option("--older-than-days", min=0, help="Runs not built for so long.")] = 7,
-) -> None:
-    """Put the marts of old runs into few files, so that questions over thousands of runs stay fast."""
-    from pipeline.compact import compact_runs, compactable
-    from pipeline.progress import Progress
-    from pipeline.warehouse import tidy, write_database
-
-    home: Home = context.obj
-    progress = Progress()
-    with home.writing(progress.say):
-        tidy(home)
-        runs = compactable(home, older_than_days * 86_400)
-        if runs:
-            with progress.task(f"compacting {len(runs)} runs"):
-                compact_runs(home, runs)
-        write_database(home)
-    typer.echo(f"{len(runs)} runs compacted")
-
-
-@app.command()
-def describe(
-    context: typer.Context,
-    run: Annotated[str, typer.Argument(help="The run: its name or id.")],
-    model: Annotated[str | None, typer.Option(help="Name of the model.")] = None,
-    layers: Annotated[int | None, typer.Option(help="Transformer layers.")] = None,
-    hidden: Annotated[int | None, typer.Option(help="Width of the residual stream.")] = None,
-    experts: Annotated[int | None, typer.Option(help="Routed experts.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="Routed experts per token.")] = None,
-    shared_experts: Annotated[int | None, typer.Option(help="Shared experts.")] = None,
-    dense_layers: Annotated[int | None, typer.Option(help="Layers without experts.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="Type of activations, e.g. bfloat16.")] = None,
-    weight_dtype: Annotated[str | None, typer.Option(help="Type of expert weights, e.g. int4.")] = None,
-    tp: Annotated[int | None, typer.Option(help="Tensor-parallel size.")] = None,
-    dp: Annotated[int | None, typer.Option(help="Data-parallel size.")] = None,
-    ep: Annotated[int | None, typer.Option(help="Expert-parallel size.")] = None,
-    pp: Annotated[int | None, typer.Option(help="Pipeline-parallel size.")] = None,
-    groups: Annotated[str | None, typer.Option(help="Which ranks reduce together, e.g. 'tp:0,1;tp:2,3;ep:0,1,2,3'.")] = None,
-    sequence_parallel: Annotated[bool | None, typer.Option(help="Do tensor-parallel ranks hold parts of the sequence between blocks?")] = None,
-    moe_intermediate: Annotated[int | None, typer.Option(help="Width of a routed expert.")] = None,
-    intermediate: Annotated[int | None, typer.Option(help="Width of a dense MLP.")] = None,
-    heads: Annotated[int | None, typer.Option(help="Attention heads.")] = None,
-    kv_lora_rank: Annotated[int | None, typer.Option(help="Width of MLA's latent.")] = None,
-    q_lora_rank: Annotated[int | None, typer.Option(help="Width of MLA's low-rank query.")] = None,
-    vocab: Annotated[int | None, typer.Option(help="Tokens of the vocabulary.")] = None,
-    context_tokens: Annotated[int | None, typer.Option(help="Tokens of context of a request.")] = None,
-    hbm_gbps: Annotated[int | None, typer.Option(help="Memory bandwidth of a GPU, GB/s, as measured.")] = None,
-    draft_layers: Annotated[int | None, typer.Option(help="Layers of the draft model.")] = None,
-    ranks: Annotated[str | None, typer.Option(help="all: every rank of the job must be present.")] = None,
-    link: Annotated[str | None, typer.Option(help="What joins the GPUs, e.g. pcie4_x16.")] = None,
-    tpot_ms: Annotated[float | None, typer.Option(help="Time per output token measured without a profiler, ms.")] = None,
-    notes: Annotated[str | None, typer.Option(help="Anything else.")] = None,
-) -> None:
-    """Say what a trace cannot tell of a run (or put a run.toml beside its traces), and rebuild it."""
-    from pipeline.ingest import say_of_run
-    from pipeline.progress import Progress
-    from pipeline.warehouse import find_run, reading
-
-    said = {
-        "model": model, "layers": layers, "hidden_size": hidden, "experts": experts, "experts_per_token": top_k,
-        "shared_experts": shared_experts, "dense_layers": dense_layers, "dtype": dtype, "weight_dtype": weight_dtype,
-        "groups": groups, "sequence_parallel": sequence_parallel, "moe_intermediate_size": moe_intermediate,
-        "intermediate_size": intermediate, "heads": heads, "kv_lora_rank": kv_lora_rank, "q_lora_rank": q_lora_rank,
-        "vocab_size": vocab, "context_tokens": context_tokens, "hbm_gbps": hbm_gbps, "draft_layers": draft_layers,
-        "tp": tp, "dp": dp, "ep": ep, "pp": pp, "ranks": ranks, "link": link, "measured_tpot_ms": tpot_ms, "notes": notes,
-    }  # fmt: skip
-    given = {key: value for key, value in said.items() if value is not None}
-    if not given:
-        raise UsageError("nothing said; see `stepledger describe --help`")
-    with reading(context.obj) as con:
-        run_id = find_run(con, run)
-    outcome = say_of_run(context.obj, run_id, given, Progress())
-    typer.echo(run_id)
-    _leave(outcome.codes)
+    leave(outcome.codes)
 
 
 @app.command()
@@ -383,21 +190,7 @@ def check(context: typer.Context, run: RunOption = None, form: FormatOption = "t
         columns = columns[:5]
     if wrong or form != "table":
         write_rows(columns, wrong, form)
-    _leave([*codes, *(ExitCode.QUALITY for results in found.values() if any(not x.is_passed and x.severity == "fail" for x in results))])
-
-
-@app.command()
-def status(
-    context: typer.Context,
-    issues: Annotated[bool, typer.Option("--issues", help="Trouble that readers counted, by run and code.")] = False,
-    form: FormatOption = "table",
-) -> None:
-    """What waits in the inbox, what is quarantined and why, and the runs; or the issues of all files."""
-    from pipeline.output import write_rows
-    from pipeline.status import issue_rows, status_rows
-
-    columns, rows = issue_rows(context.obj) if issues else status_rows(context.obj)
-    write_rows(columns, rows, form)
+    leave([*codes, *(ExitCode.QUALITY for results in found.values() if any(not x.is_passed and x.severity == "fail" for x in results))])
 
 
 @app.command()
@@ -447,7 +240,11 @@ def demo(context: typer.Context) -> None:
         f"  {command} --home {home.root} show {DEMO_RUN}\n"
         f"  cp your-traces/*.json.gz {home.inbox}/ && {command} --home {home.root} run"
     )
-    _leave(outcome.codes)
+    leave(outcome.codes)
+
+
+cli_questions.add_to(app)
+cli_lake.add_to(app)
 
 
 def _export_and_show(home: Home, built: list[str]) -> None:
@@ -468,24 +265,6 @@ def _export_and_show(home: Home, built: list[str]) -> None:
             continue
         done = export_run(home, run_id, DEFAULT_MART, "csv", None, wide=False)
         typer.echo(f"\nper step, rank and category: {done.path}")
-
-
-@contextmanager
-def _means(home: Home, workers: int | None, memory_limit: str | None, scheduler: str | None, max_bytes: int = MAX_BYTES) -> Iterator[Means]:
-    from pipeline.ingest import Means
-    from pipeline.schedule import executor
-    from pipeline.settings import load_settings
-
-    settings = load_settings(home, workers=workers, memory_limit=memory_limit)
-    with executor(settings.workers, scheduler) as made:
-        means = Means(made, replace(settings, workers=made.workers), max_bytes)
-        yield means if workers is None else replace(means, worth_bytes=0)
-
-
-def _leave(codes: list[ExitCode]) -> None:
-    code = exit_code_for(codes)
-    if code is not ExitCode.OK:
-        raise typer.Exit(int(code))
 
 
 def main() -> None:

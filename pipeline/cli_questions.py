@@ -27,8 +27,8 @@ whatif = typer.Typer(no_args_is_help=True, help="What a change would do to a tra
 def add_to(app: typer.Typer) -> None:
     """Put the commands into the app."""
     for command in (audit, ranks, bandwidth, bench, compare, curve):
-        app.command()(command)
-    app.add_typer(whatif, name="whatif")
+        app.command(rich_help_panel="Ask about collectives, bandwidth and changes")(command)
+    app.add_typer(whatif, name="whatif", rich_help_panel="Ask about collectives, bandwidth and changes")
 
 
 def audit(context: typer.Context, run: RunArgument, form: ReportOption = "table") -> None:
