@@ -149,3 +149,12 @@ def test_a_column_of_a_type_that_is_no_number_is_refused(home: Home, tmp_path: P
 
     with pytest.raises(TraceError, match=f"{table} with {column} as"):
         landed(home, arrow_report(tmp_path, table, change))
+
+
+def test_merged_processes_of_which_nothing_can_be_booked_are_refused(home: Home, tmp_path: Path) -> None:
+    """Two ranks in one file, every kernel with a negative duration: no activity is left of either."""
+    kernels = [kernel(GEMM, 1_000 + n, -10, n) | {"pid": f"[TP{n}] 7"} for n in range(2)]
+    with pytest.raises(TraceError) as refused:
+        landed(home, json_file(tmp_path, trace_json(kernels)))
+    assert refused.value.where == "traceEvents"
+    assert "none can be booked" in refused.value.found

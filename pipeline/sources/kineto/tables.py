@@ -184,6 +184,8 @@ def _first_rows(con: duckdb.DuckDBPyConnection, source: str, traces: list[_Trace
     if len(traces) == 1:
         return "0"
     counts = rows_of(con, f"SELECT trace_id, count(*) FROM ({source}) GROUP BY trace_id ORDER BY trace_id")
+    if not counts:  # no activity of any trace can be booked
+        return "0"
     firsts = accumulate((count for _, count in counts), initial=0)
     return "CASE trace_id " + " ".join(f"WHEN '{trace_id}' THEN {first}" for (trace_id, _), first in zip(counts, firsts, strict=False)) + " END"
 
