@@ -12,7 +12,7 @@ import typer
 
 from pipeline import __version__, cli_lake, cli_questions
 from pipeline.cli_options import FormatOption, MaxBytesOption, MemoryOption, RunOption, SchedulerOption, WorkersOption, leave, means_of
-from pipeline.errors import ExitCode, StepledgerError, UsageError
+from pipeline.errors import ExitCode, StepledgerError, UsageError, home_trouble
 from pipeline.home import Home
 from pipeline.sources.job import MAX_BYTES
 
@@ -283,5 +283,10 @@ def main() -> None:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(int(ExitCode.OK))
+    except Exception as error:
+        if (trouble := home_trouble(error)) is None:
+            raise
+        typer.echo(f"stepledger: error: {trouble}: {error}", err=True)
+        sys.exit(int(ExitCode.USAGE))
     except KeyboardInterrupt:
         sys.exit(int(ExitCode.INTERRUPTED))

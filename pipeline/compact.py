@@ -6,6 +6,7 @@ manifest says which run is served from which generation. A run that is built aga
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 import uuid
@@ -67,6 +68,8 @@ def settle(home: Home) -> Manifest:
             found.drop(run_id)
     for gen in [g for g in found.holds if g not in found.serves.values()]:
         del found.holds[gen], found.made_at[gen]
+        if (folder := home.compact / f"gen={gen}").is_dir():
+            os.utime(folder)  # the grace time counts from here: sessions that read it may be open
     if orjson.dumps(found.__dict__) != before:
         found.save(home)
     return found

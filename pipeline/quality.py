@@ -65,6 +65,7 @@ def check_runs(home: Home, run_ids: list[str], say: Callable[[str], None]) -> tu
         for run_id in run_ids:
             try:
                 if run_id in settle(home).serves and not home.mart_run(run_id).is_dir():  # checks ask a folder of its own
+                    write_database(home, pinned=[run_id])
                     build_run(home, run_id, load_rules(home.user_rules), load_settings(home, workers=1))
                 found[run_id] = check_run(home, run_id)
             except StepledgerError as error:

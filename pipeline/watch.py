@@ -15,10 +15,12 @@ from types import FrameType
 from watchfiles import watch as changes
 
 from pipeline import inbox
-from pipeline.errors import ExitCode, UsageError
+from pipeline.errors import ExitCode, HomeError, UsageError
 from pipeline.home import Home
 from pipeline.ingest import Means, Outcome, build, land_inbox, stale
 from pipeline.progress import Progress
+from pipeline.sources.names import printable
+from pipeline.warehouse import unchecked_runs
 
 TICK_MS = 1000
 """How often the inbox is looked at without a change: files settle by doing nothing."""
@@ -80,7 +82,7 @@ class Watcher:
     on_built: Callable[[Outcome], None]
     unbuilt: dict[str, _Unbuilt] = field(default_factory=dict)
     seen: dict[Path, tuple[int, int, bool]] = field(default_factory=dict)
-    said: set[str] = field(default_factory=set)
+    said: set[Path] = field(default_factory=set)
     not_before_s: float = 0.0
 
     def run(self, stop: Stop) -> ExitCode:
@@ -100,31 +102,52 @@ class Watcher:
     def begin(self) -> None:
         """Take over what an earlier watcher landed and did not build."""
         now = time.monotonic()
-        self.unbuilt = {run: _Unbuilt(now, now) for run in stale(self.home)}
+        self.unbuilt = {run: _Unbuilt(now, now) for run in (*stale(self.home), *unchecked_runs(self.home))}
 
     def cycle(self, stop: Callable[[], bool] = lambda: False) -> None:
-        """Land what is finished, build what has settled."""
+        """Land what is finished, build what has settled; where the home cannot take it, wait and try again."""
+        if time.monotonic() < self.not_before_s:
+            return
+        try:
+            has_trouble = self._work(stop)
+        except HomeError as error:
+            self.progress.say(str(error))
+            has_trouble = True
+        if has_trouble:
+            self.seen.clear()
+            self.not_before_s = time.monotonic() + RETRY_SECONDS
+        # What left the inbox may come back, unchanged: after `retry`, or dropped once more.
+        self.seen = {path: state for path, state in self.seen.items() if os.path.lexists(path)}
+        self.said = {path for path in self.said if os.path.lexists(path)}
+
+    def _work(self, stop: Callable[[], bool]) -> bool:
+        """One round; True if the home could not take it."""
         items = inbox.waiting(self.home.inbox)
         ready = []
         for item in items:
             if reason := inbox.not_settled(item.path):
-                self._say_once(f"waiting: {item.place}: {reason.split(';')[0]}", str(item.place))
-            elif time.monotonic() >= self.not_before_s and self._is_new(item.path):
+                if item.path not in self.said:
+                    self.said.add(item.path)
+                    self.progress.say(printable(f"waiting: {item.place}: {reason.split(';')[0]}"))
+            elif self._is_new(item.path):
                 ready.append(item)
         if ready:
             outcome = land_inbox(self.home, ready, self.progress, self.means, stop)
             now = time.monotonic()
-            if outcome.has_home_trouble:
-                self.seen.clear()
-                self.not_before_s = now + RETRY_SECONDS
             for run in outcome.runs:
                 self.unbuilt.setdefault(run, _Unbuilt(now, now)).last_s = now
+            if outcome.has_home_trouble:
+                return True
         still = {self.home.run_id_for(item.run_name) for item in inbox.waiting(self.home.inbox)}
         settled = [run for run, since in self.unbuilt.items() if self._is_due(since, is_waited_for=run in still)]
-        if settled and not stop():
-            self.on_built(build(self.home, settled, self.progress, self.means, stop))
+        if not settled or stop():
+            return False
+        outcome = build(self.home, settled, self.progress, self.means, stop)
+        self.on_built(outcome)
+        if not outcome.has_home_trouble:
             for run in settled:
                 del self.unbuilt[run]
+        return outcome.has_home_trouble
 
     @staticmethod
     def _is_due(since: _Unbuilt, *, is_waited_for: bool) -> bool:
@@ -141,11 +164,6 @@ class Watcher:
         is_same = self.seen.get(path) == state
         self.seen[path] = state
         return not is_same
-
-    def _say_once(self, text: str, key: str) -> None:
-        if key not in self.said:
-            self.said.add(key)
-            self.progress.say(text)
 
     @contextmanager
     def alone(self) -> Iterator[None]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import inbox
+from pipeline import inbox, watch
 from pipeline.errors import ExitCode, HomeError, UsageError
 from pipeline.home import Home
 from pipeline.ingest import Means, Outcome, land_inbox
@@ -162,6 +162,33 @@ def test_after_home_trouble_nothing_is_read_for_a_while(home: Home, tmp_path: Pa
     made.cycle()
     assert tries == ["a.json", "a.json"]
     assert path.exists()
+
+
+def test_what_left_the_inbox_is_read_when_it_comes_back_unchanged(home: Home, tmp_path: Path, clock: Clock) -> None:
+    """A quarantined file that is tried again has its old size and time, and so has a file dropped twice with its time kept."""
+    bad = tmp_path / "bad.json"
+    bad.write_text("{}")
+    drop(home, bad, "serve/bad.json")
+    made = watcher(home)
+    made.cycle()
+    assert not inbox.waiting(home.inbox)
+    inbox.retry(home, None)
+    made.cycle()
+    assert not inbox.waiting(home.inbox)
+    assert list(inbox.quarantined(home)) == ["serve/bad.json"]
+
+
+def test_a_full_disk_does_not_end_the_watch(home: Home, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trouble of the home outside any file (its database cannot be written) is said; the run stays to be built."""
+
+    def full(*_rest: object) -> Outcome:
+        raise HomeError("its disk is full")
+
+    made = watcher(home)
+    made.unbuilt = {"serve": watch._Unbuilt(0, 0)}
+    monkeypatch.setattr("pipeline.watch.build", full)
+    made.cycle()
+    assert ([*made.unbuilt], made.not_before_s > clock.now_s) == (["serve"], True)
 
 
 def test_nothing_is_begun_after_a_wish_to_stop(home: Home, tmp_path: Path) -> None:
