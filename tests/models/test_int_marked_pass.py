@@ -81,6 +81,7 @@ def test_a_broken_graph_may_be_cut_at_both_ends() -> None:
 def test_irregular_sampling_breaks_nothing() -> None:
     """Where some spans lack their sampling without a rule, records were lost: every span stays a step."""
     assert len(_passes(*[D] * 8, sampled_at=(70, 170, 370, 670))) == 8
+    assert len(_passes(*[D] * 9, sampled_at=(170, 470, 670, 870))) == 9
     assert len(_passes(*[D] * 8)) == 8
 
 

@@ -44,9 +44,10 @@ def test_a_step_cut_before_the_models_first_kernel_is_found() -> None:
 
 def test_another_device_without_the_model_is_not_compared() -> None:
     """A copy to a second device does not make a step of it."""
-    made, begun = Sequence(), [{"step": n, "phase": "decode", "label": LABEL} for n in range(4)]
+    made, begun = Sequence(), [{"step": n, "device": None, "phase": "decode", "label": LABEL} for n in range(4)]
     for number in range(4):
-        made.run(STEP, number).run("cast", number, device=1)
+        made.run(STEP, number)
+    made.run("cast", 3, device=1)
     assert run_model("int_step_lost", made.tables() | {"int_step_begin": begun, "stg_trace": [{}]}, "step, lost_kernels") == []
 
 
