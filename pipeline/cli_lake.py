@@ -84,8 +84,8 @@ def _build(home: Home, runs: list[str], workers: int | None, memory_limit: str |
 
 def retry(context: typer.Context, files: Annotated[list[str] | None, typer.Argument(help="Files as `status` names them; none: all.")] = None) -> None:
     """Put quarantined files back into the inbox, for the next `run` or a running `watch`."""
-    from pipeline.inbox import retry as retry_files
     from pipeline.progress import Progress
+    from pipeline.quarantine import retry as retry_files
 
     home: Home = context.obj
     with home.writing(Progress().say):

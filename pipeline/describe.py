@@ -28,6 +28,8 @@ _MAY_BE_0 = {"dense_layers", "shared_experts"}
 
 _GROUPS = re.compile(r"(tp|ep|dp|pp):\d{1,6}(,\d{1,6})*(;(tp|ep|dp|pp):\d{1,6}(,\d{1,6})*)*")
 
+_LARGEST_TOML = 1 << 16
+"""Bytes of a run.toml: some thirty facts fit into a few hundred."""
 _LARGEST = 2**31 - 1
 """The largest number of the contract's INTEGER; no fact comes near it. What is not a number is no fact either."""
 
@@ -40,9 +42,15 @@ def fields() -> dict[str, str]:
 def read_run_toml(path: Path) -> dict[str, Any]:
     """The facts of a run.toml. Raises TraceError for what is no TOML, an unknown key or a value of the wrong type."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            text = file.read(_LARGEST_TOML + 1)
+        if len(text) > _LARGEST_TOML:
+            raise TraceError(path.name, where="the file", found=f"more than {_LARGEST_TOML} bytes", wanted="key = value lines")
+        values = tomllib.loads(text.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise TraceError(path.name, where="the file", found=f"no TOML ({error})", wanted="key = value lines") from error
+    except RecursionError as error:
+        raise TraceError(path.name, where="the file", found="values nested too deep", wanted="key = value lines") from error
     except OSError as error:
         raise TraceError(path.name, where="opening it", found=str(error.strerror), wanted="a readable file") from error
     try:

@@ -36,8 +36,13 @@ class Home:
 
     @property
     def quarantine(self) -> Path:
-        """Originals that could not be read, each with a reason."""
+        """Originals that could not be read."""
         return self.root / "quarantine"
+
+    @property
+    def reasons(self) -> Path:
+        """Why each file of the quarantine could not be read; nothing that was dropped ever lies here."""
+        return self.root / "reasons"
 
     @property
     def raw(self) -> Path:
@@ -93,6 +98,7 @@ class Home:
                 self.inbox,
                 self.archive,
                 self.quarantine,
+                self.reasons,
                 self.raw,
                 self.marts,
                 self.config,

@@ -9,17 +9,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pipeline import inbox, work
-from pipeline.atomic import move_file
+from pipeline import quarantine, work
+from pipeline.beneath import move
 from pipeline.errors import ContractError, ExitCode, ModelError
 from pipeline.home import Home
 from pipeline.inbox import Waiting
 from pipeline.ingest import Means, build, drain, ingest, stale
 from pipeline.land import land
 from pipeline.progress import Progress
+from pipeline.quarantine import quarantined
 from pipeline.schedule import A, B, Done, Processes, WorkerDied
 from pipeline.settings import Settings
 from pipeline.warehouse import forget, write_database
@@ -54,7 +56,7 @@ def test_one_bad_file_does_not_stop_the_others(home: Home, tmp_path: Path, capsy
     outcome = drain(home, Progress())
     assert (outcome.runs, outcome.built, outcome.codes) == (["run"], ["run"], [ExitCode.TRACE])
     assert [p.name for p in (home.archive / "run").iterdir()] == ["good-rank-0.json"]
-    assert sorted(p.name for p in (home.quarantine / "run").iterdir()) == ["a-bad.json", "a-bad.json.reason.json"]
+    assert list(quarantined(home)) == ["run/a-bad.json"]
     said = capsys.readouterr().err
     assert "quarantined: a-bad.json" in said
     assert "read: good-rank-0.json into run run" in said
@@ -82,12 +84,12 @@ def test_a_file_that_cannot_be_moved_does_not_stop_the_others(
 ) -> None:
     """It is left where it is, and that is said; the next file is read and archived."""
 
-    def one_fails(source: Path, target: Path) -> Path:
+    def one_fails(root: Path, source: Path, *rest: Any, **options: Any) -> Path:
         if source.name == "a.json":
             raise PermissionError(13, "Permission denied")
-        return move_file(source, target)
+        return move(root, source, *rest, **options)
 
-    monkeypatch.setattr(inbox, "move_file", one_fails)
+    monkeypatch.setattr(quarantine, "move", one_fails)
     first = drop(home, (bad if is_bad else rank_trace)(tmp_path / "a.json"), "run/a.json")
     drop(home, rank_trace(tmp_path / "b.json", 1), "run/b.json")
     outcome = drain(home, Progress())
@@ -154,7 +156,7 @@ def test_a_file_that_kills_its_reader_is_quarantined_and_the_others_are_read(hom
     drop(home, bad(tmp_path / "bad.json"), "run/bad.json")
     outcome = drain(home, QUIET, Means(Fragile(2), Settings(workers=2), worth_bytes=0))
     assert (outcome.built, outcome.codes) == (["run"], [ExitCode.TRACE])
-    assert "the process was killed" in (home.quarantine / "run" / "bad.json.reason.json").read_text()
+    assert "the process was killed" in quarantined(home)["run/bad.json"].error
 
 
 def test_a_commit_without_archive_is_finished_on_the_next_start(undisturbed: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ from pipeline.errors import ExitCode, HomeError, UsageError
 from pipeline.home import Home
 from pipeline.ingest import Means, Outcome, land_inbox
 from pipeline.progress import Progress
+from pipeline.quarantine import quarantined, retry
 from pipeline.watch import Stop, Watcher
 from pipeline.work import Landing
 from tests.homes import drop, environment, mart_rows, pair, rank_trace, settled
@@ -107,7 +108,7 @@ def test_a_gz_without_its_end_is_read_once_and_again_when_it_has_stalled(
     land = land_inbox
 
     def counted(home: Home, items: list[inbox.Waiting], *rest: object) -> Outcome:
-        read.append(inbox.not_stalled(items[0].path) is None)
+        read.append(inbox.not_stalled(items[0]) is None)
         return land(home, items, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr("pipeline.watch.land_inbox", counted)
@@ -172,10 +173,10 @@ def test_what_left_the_inbox_is_read_when_it_comes_back_unchanged(home: Home, tm
     made = watcher(home)
     made.cycle()
     assert not inbox.waiting(home.inbox)
-    inbox.retry(home, None)
+    retry(home, None)
     made.cycle()
     assert not inbox.waiting(home.inbox)
-    assert list(inbox.quarantined(home)) == ["serve/bad.json"]
+    assert list(quarantined(home)) == ["serve/bad.json"]
 
 
 def test_a_full_disk_does_not_end_the_watch(home: Home, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
