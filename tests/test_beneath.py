@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 
@@ -46,32 +48,30 @@ def test_every_kind_is_named(tmp_path: Path) -> None:
     }
 
 
-def test_folders_are_looked_into_to_a_depth(tmp_path: Path) -> None:
-    """1,100 nested folders end neither in a recursion nor in an error: the first that is too deep is named."""
-    root = made(tmp_path / "root", "good.json")
-    here = os.open(root, os.O_RDONLY)
-    for _ in range(1100):
-        os.mkdir("a", dir_fd=here)
-        inner = os.open("a", os.O_RDONLY, dir_fd=here)
+@pytest.fixture
+def nested(tmp_path: Path) -> Iterator[Callable[[str, int], Path]]:
+    """Makes folders in each other, deeper than a path can name; pytest's own cleaning would end in a recursion."""
+
+    def make(name: str, depth: int) -> Path:
+        root = made(tmp_path / "root", "good.json")
+        here = os.open(root, os.O_RDONLY)
+        for _ in range(depth):
+            os.mkdir(name, dir_fd=here)
+            inner = os.open(name, os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            here = inner
         os.close(here)
-        here = inner
-    os.close(here)
-    found = entries(root)
-    assert [(len(entry.place.parts), entry.kind) for entry in found] == [(beneath.MAX_DEPTH + 1, "deep"), (1, "file")]
+        return root
+
+    yield make
+    subprocess.run(["rm", "-rf", str(tmp_path / "root")], check=True)
 
 
-def test_a_path_that_is_too_long_is_named(tmp_path: Path) -> None:
-    """25 folders of 200 letters would be beyond what the system takes as one path."""
-    root = made(tmp_path / "root")
-    here = os.open(root, os.O_RDONLY)
-    for _ in range(25):
-        os.mkdir("n" * 200, dir_fd=here)
-        inner = os.open("n" * 200, os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = inner
-    os.close(here)
-    (found,) = entries(root)
-    assert (found.kind, len(found.place.parts)) == ("deep", 5)
+@pytest.mark.parametrize(("name", "depth", "looked_into"), [("a", 1100, beneath.MAX_DEPTH), ("n" * 200, 25, 4)])
+def test_folders_are_looked_into_to_a_depth(nested: Callable[[str, int], Path], name: str, depth: int, looked_into: int) -> None:
+    """Neither a recursion nor a path that the system does not take: the first folder that is too deep is named."""
+    found = entries(nested(name, depth))
+    assert sorted((entry.kind, len(entry.place.parts)) for entry in found) == [("deep", looked_into + 1), ("file", 1)]
 
 
 def test_no_more_than_so_many_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
