@@ -165,10 +165,14 @@ class Watcher:
         if not settled:
             return
         outcome = build(self.home, settled, self.progress, self.means, stop)
+        self._try_again([run for run in settled if run not in outcome.built and not stop()])
+        try:
+            self.on_built(outcome)
+        except Exception:
+            self._try_again(outcome.built)
+            raise
         for run in outcome.built:
             del self.unbuilt[run]
-        self._try_again([run for run in settled if run not in outcome.built and not stop()])
-        self.on_built(outcome)
         if outcome.has_home_trouble:
             raise HomeError(f"trying again in {RETRY_SECONDS:.0f} s")
 
