@@ -75,8 +75,9 @@ def contents(home: Home) -> dict[str, Any]:
         found["quality"] = duck.rows(con, 'SELECT run_id, "check", severity, is_passed, failing_rows FROM quality ORDER BY ALL')
         found["facts"] = duck.rows(con, "FROM run_config ORDER BY ALL")
     for folder in (home.inbox, home.archive, home.quarantine, home.exports):
-        found[folder.name] = {k: v for k, v in fingerprint(folder).items() if not k.endswith(("manifest.json", ".reason.json"))}
+        found[folder.name] = {k: v for k, v in fingerprint(folder).items() if not k.endswith("manifest.json")}
         found[f"{folder.name}, names"] = sorted(fingerprint(folder))
+    found["reasons"] = sorted(p.name for p in home.reasons.iterdir())
     return found
 
 

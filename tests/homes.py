@@ -10,9 +10,12 @@ import sys
 import time
 from pathlib import Path
 
+import orjson
+
 from pipeline import duck
 from pipeline.contracts import contracts
 from pipeline.home import Home
+from pipeline.sources.names import as_text
 from pipeline.warehouse import opened, write_database
 from tests.builders import ALL_REDUCE, DECODE, GEMM, MARLIN_MOE, StepBuilder, header, write_trace
 
@@ -48,6 +51,13 @@ def drop(home: Home, path: Path, place: str) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(path, target)
     return settled(target)
+
+
+def reason_in(home: Home, run: str) -> dict[str, str]:
+    """The reason of the one file of a run that was quarantined."""
+    found = [orjson.loads(note.read_bytes()) for note in home.reasons.iterdir()]
+    (reason,) = (one for one in found if one["file"].split("/")[0] == as_text(run))
+    return dict(reason)
 
 
 def copied(source: Home, root: Path) -> Home:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from pipeline.ingest import drain
 from pipeline.progress import Progress
 from pipeline.query import run_query
 from tests.builders import ALL_REDUCE, GEMM, StepBuilder, header, ingest_into, write_trace
-from tests.homes import command, copied, drop, settled
+from tests.homes import command, copied, drop, reason_in, settled
 from tests.known_answer import ACTIVATION, MLA, NORM
 
 QUIET = Progress(quiet=True)
@@ -86,7 +85,7 @@ def test_a_bad_run_toml_is_quarantined_and_the_traces_go_on(home: Home, tmp_path
     assert (outcome.codes, outcome.built) == ([ExitCode.TRACE], ["serve"])
     assert int(ExitCode.TRACE) == 3
     assert (home.quarantine / "serve" / "run.toml").is_file()
-    reason = json.loads((home.quarantine / "serve" / "run.toml.reason.json").read_text())
+    reason = reason_in(home, "serve")
     assert "'layer'" in reason["found"]
     assert "known facts" in reason["found"]
     assert said(home) == {}

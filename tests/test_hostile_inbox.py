@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import land
 from pipeline.home import Home
 from pipeline.inbox import waiting
 from pipeline.ingest import Means, drain
@@ -22,6 +21,7 @@ from pipeline.progress import Progress
 from pipeline.quarantine import quarantined
 from pipeline.schedule import Processes
 from pipeline.settings import Settings
+from pipeline.sources.detect import reader_for
 from tests.homes import command, drop, environment, fingerprint, rank_trace, settled
 
 QUIET = Progress(quiet=True)
@@ -161,7 +161,6 @@ def test_a_folder_exchanged_for_a_link_while_others_are_read(home: Home, tmp_pat
     drop(home, rank_trace(tmp_path / "t.json", ranks=1), "a/t-rank-0.json")
     for name in ("secret.json", "id_rsa"):
         _put(home, f"z/{name}")
-    reader_for = land.reader_for
 
     def exchanged(path: Path, folder: Path) -> object:
         if not (home.inbox / "z").is_symlink():
@@ -169,7 +168,7 @@ def test_a_folder_exchanged_for_a_link_while_others_are_read(home: Home, tmp_pat
             (home.inbox / "z").symlink_to(private)
         return reader_for(path, folder)
 
-    monkeypatch.setattr(land, "reader_for", exchanged)
+    monkeypatch.setattr("pipeline.land.reader_for", exchanged)
     drain(home, QUIET)
     assert home.run_ids() == ["a"]
     assert fingerprint(private) == before
@@ -218,13 +217,12 @@ def test_a_file_deleted_while_it_is_read(home: Home, tmp_path: Path, monkeypatch
     first = drop(home, rank_trace(tmp_path / "a.json"), "run/a-rank-0.json")
     drop(home, rank_trace(tmp_path / "b.json", 1), "run/b-rank-1.json")
     if workers == 1:
-        reader_for = land.reader_for
 
         def deleted(path: Path, folder: Path) -> object:
             first.unlink(missing_ok=True)
             return reader_for(path, folder)
 
-        monkeypatch.setattr(land, "reader_for", deleted)
+        monkeypatch.setattr("pipeline.land.reader_for", deleted)
         outcome = drain(home, QUIET)
         assert len(list(home.raw_run("run").iterdir())) == 2
     else:
@@ -250,13 +248,14 @@ def _watching(home: Home) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def test_a_watcher_outlives_it_all(beside: Home) -> None:
-    """Everything at once in one inbox: the good trace is built and SIGTERM ends the watch with 0."""
+def test_a_watcher_outlives_it_all(beside: Home, tmp_path: Path) -> None:
+    """Everything at once in one inbox: a good trace is built and SIGTERM ends the watch with 0."""
     for make in HOSTILE.values():
         make(beside)
+    drop(beside, rank_trace(tmp_path / "late-rank-0.json", ranks=1, seed=1), "late/late-rank-0.json")
     with _watching(beside) as process:
         deadline = time.monotonic() + 1800
-        while not (beside.exports / "good" / "step_breakdown.csv").exists():
+        while not (beside.exports / "late" / "step_breakdown.csv").exists():
             assert time.monotonic() < deadline
             assert process.poll() is None, process.communicate()
             time.sleep(0.1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sqlite3
 import subprocess
@@ -20,7 +19,7 @@ from pipeline import cli, duck
 from pipeline.errors import ExitCode
 from pipeline.home import Home
 from pipeline.warehouse import opened
-from tests.homes import settled
+from tests.homes import reason_in, settled
 from tests.nsys_builders import ALL_REDUCE, Tables, tables_of, two_ranks, write_parquetdir, write_sqlite
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -163,7 +162,7 @@ def test_a_hostile_report_is_read_refused_or_left_and_the_good_one_beside_it_is_
     assert (home.quarantine / "bad" / "bad.sqlite").exists() == (case.outcome == "refused")
     assert home.raw_run("bad").exists() == (case.outcome == "read")
     if case.outcome == "refused":
-        error = json.loads((home.quarantine / "bad" / "bad.sqlite.reason.json").read_bytes())["error"]
+        error = reason_in(home, "bad")["error"]
         assert case.said in error
         assert f"quarantined: {error}" in done.stderr
     if case.outcome == "read":
