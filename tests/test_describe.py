@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline.describe import checked, config_of, describe, fields, read_run_toml
 from pipeline.errors import ExitCode, TraceError, UsageError
@@ -226,3 +228,20 @@ def test_the_command_refuses(one: Home, arguments: list[str], message: str) -> N
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert said(one) == {}
+
+
+@given(
+    st.one_of(
+        st.binary(max_size=200),
+        st.text("[]{}=\"'\n#.,x01 tlayers", max_size=200).map(str.encode),
+        st.integers(0, 3000).map(lambda n: b"x=" + b"[" * n),
+    )
+)
+def test_any_bytes_are_facts_or_a_trace_error(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    """Nothing that stands in a run.toml ends in another error."""
+    path = tmp_path_factory.getbasetemp() / "any-run.toml"
+    path.write_bytes(data)
+    try:
+        assert read_run_toml(path).keys() <= fields().keys()
+    except TraceError as error:
+        assert error.wanted
