@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
-from pipeline.atomic import commit_folder, exchange_folder, move_file, write_file
+from pipeline.atomic import commit_folder, exchange_folder, move_file, scratch, write_file
 
 
 def folder(path: Path, text: str) -> Path:
@@ -112,3 +113,13 @@ def test_a_folder_is_never_missing_while_it_is_exchanged(tmp_path: Path) -> None
         done.set()
         reader.join()
     assert missing == []
+
+
+def test_only_its_owner_can_open_the_lock_of_a_scratch_folder(tmp_path: Path) -> None:
+    """Who can open a lock file can lock it for ever, whatever the umask lets through."""
+    mask = os.umask(0)
+    try:
+        with scratch(tmp_path) as folder:
+            assert folder.with_suffix(".lock").stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(mask)
