@@ -152,6 +152,7 @@ class _Landings:
     def _landings(self, items: list[Waiting]) -> dict[Any, tuple[Landing, Waiting]]:
         """The work of each file that may be read; links are judged before anything is moved."""
         found: dict[Any, tuple[Landing, Waiting]] = {}
+        root, token = self.home.root.absolute(), self.home.lock_token()  # workers have other current folders
         run_ids: dict[str, str] = {}
         for item in items:
             try:
@@ -163,10 +164,9 @@ class _Landings:
             if item.run_name not in run_ids:
                 run_ids[item.run_name] = self.home.run_id_for(item.run_name, also_taken=run_ids.values())
             salvage = not self.from_inbox or inbox.not_stalled(item.path) is None
-            found[item.path] = (
-                Landing(self.home.root, item.path, item.run_name, run_ids[item.run_name], self.means.settings, salvage, self.means.max_bytes),
-                item,
-            )
+            path, run_id, means = item.path.absolute(), run_ids[item.run_name], self.means
+            work = Landing(root, path, item.run_name, run_id, means.settings, token, salvage, means.max_bytes)
+            found[path] = (work, item)
         return found
 
     def _run(self, landings: dict[Any, tuple[Landing, Waiting]], on_read: Callable[[int], None]) -> None:
@@ -261,8 +261,10 @@ def _build(
     if served := [run_id for run_id in runs if run_id in Manifest.load(home).serves]:
         write_database(home, pinned=served)
     executor, settings = means.for_work(len(runs), sum(size_of(home.raw_run(run_id)) for run_id in runs))
+    root, token = home.root.absolute(), home.lock_token()
     with progress.task(f"building {runs[0] if len(runs) == 1 else f'{len(runs)} runs'}"):
-        for done in executor.run(build_and_check, [Building(home.root, run_id, settings, is_built) for run_id in runs]):
+        pieces = [Building(root, run_id, settings, token, is_built) for run_id in runs]
+        for done in executor.run(build_and_check, pieces):
             run_id = done.item.run_id
             if isinstance(done.error, StepledgerError):
                 outcome.codes.append(done.error.exit_code)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 
+from pipeline import __version__
 from pipeline.errors import HomeError, StepledgerError, home_trouble
 from pipeline.home import Home
 from pipeline.land import Landed, land
@@ -27,8 +29,10 @@ class Landing:
     run_name: str
     run_id: str
     settings: Settings
+    lock_token: str
     salvage: bool = True
     max_bytes: int = MAX_BYTES
+    version: str = __version__
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,9 @@ class Building:
     root: Path
     run_id: str
     settings: Settings
+    lock_token: str
     is_built: bool = False
+    version: str = __version__
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,7 @@ class Built:
 
 def land_file(landing: Landing, on_read: Callable[[int], None] = lambda _count: None) -> Landed:
     """Read one file into the lake. Raises HomeError where the home cannot take it: that is not the file's fault."""
+    _prove_home(landing)
     try:
         return land(
             Home(landing.root),
@@ -71,6 +78,7 @@ def land_file(landing: Landing, on_read: Callable[[int], None] = lambda _count: 
 
 def build_and_check(building: Building) -> Built:
     """Build the marts of one run and ask the checks. Raises ModelError, or HomeError where the home cannot take them."""
+    _prove_home(building)
     home = Home(building.root)
     try:
         if not building.is_built:
@@ -83,6 +91,22 @@ def build_and_check(building: Building) -> Built:
         return Built(trouble=error)
     failed = tuple((r.check, r.means) for r in results if not r.is_passed and r.severity == "fail")
     return Built(verdict(results), failed)
+
+
+def _prove_home(work: Landing | Building) -> None:
+    """Raises HomeError where this process has another version or home than the one that gave the work."""
+    me, theirs = f"worker {socket.gethostname()}", work.version
+    if theirs != __version__:
+        text = f"{me} has stepledger {__version__}, this command has {theirs}"
+        raise HomeError(f"{text}. Install the same version.")
+    home = Home(work.root)
+    try:
+        is_same, why = home.lock_token() == work.lock_token, "another home is there, or another writer"
+    except (OSError, UnicodeDecodeError) as error:
+        is_same, why = False, f"{home.lock('writer').name}: {getattr(error, 'strerror', None) or error}"
+    if not is_same:
+        text = f"{me} does not see the home at {home.root} ({why})"
+        raise HomeError(f"{text}. Mount the home there under the same path.")
 
 
 def _or_home_error(root: Path, error: Exception) -> Exception:
