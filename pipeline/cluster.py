@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import logging
 import pickle
+import socket
 import threading
 import time
 import uuid
@@ -44,7 +45,7 @@ class Cluster:
         self.address = address
         self._distributed = _quiet_distributed()
         try:
-            self._distributed.comm.addressing.get_address_host_port(address)
+            self._host_port = self._distributed.comm.addressing.get_address_host_port(address)
         except (ValueError, TypeError) as error:
             text = f"{address} is no address of a Dask scheduler: {_reason(error)}"
             raise UsageError(f"{text}. Write it as tcp://host:8786.") from error
@@ -113,13 +114,21 @@ class Cluster:
                 await self._client
                 found = await self._client.scheduler.versions()
         except (OSError, ImportError) as error:
-            text = f"no Dask scheduler answers at {self.address}: {_reason(error)}"
+            text = f"no Dask scheduler answers at {self.address}: {_reason(await self._refusal() or error)}"
             raise UsageError(f"{text}. Start one, or correct --scheduler.") from error
         except Exception as error:
             text = f"what answers at {self.address} is no Dask scheduler"
             known = f"that distributed {self._distributed.__version__} understands"
             raise UsageError(f"{text} {known}. Correct --scheduler.") from error
         self._compare(f"the scheduler at {self.address}", found)
+
+    async def _refusal(self) -> OSError | None:
+        """What a plain connection fails with, if so: Dask's last attempt may have no time left to find out."""
+        try:
+            (await asyncio.to_thread(socket.create_connection, self._host_port, 2.0)).close()
+        except OSError as error:
+            return error
+        return None
 
     async def _compare_workers(self) -> None:
         found: dict[str, Any] = {}
