@@ -122,14 +122,14 @@ def scheduling(folder: Path, *, before: str = "", port: int = 0, failures: int =
 
 @pytest.fixture(scope="module")
 def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    before = NO_STEPLEDGER + OTHER_VERSION.format(package="numpy")
+    before = NO_STEPLEDGER + OTHER_VERSION.format(package="toolz")
     with scheduling(tmp_path_factory.mktemp("cluster"), before=before) as made:
         yield made
 
 
 @pytest.fixture
 def shared(_shared: Cluster) -> Iterator[Cluster]:
-    """The scheduler that tests share, without workers; that it has another numpy and no stepledger is fine."""
+    """The scheduler that tests share, without workers; that it has another toolz and no stepledger is fine."""
     yield _shared
     _kill(*_shared.workers)
     _shared.workers.clear()
