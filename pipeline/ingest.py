@@ -169,8 +169,8 @@ class _Landings:
     def _landings(self, items: list[Waiting]) -> dict[Any, tuple[Landing, Waiting]]:
         """The work of each file that may be read."""
         found: dict[Any, tuple[Landing, Waiting]] = {}
+        root, token = self.home.root.absolute(), self.home.lock_token()  # workers have other current folders
         run_ids: dict[str, str] = {}
-        root = self.home.root.resolve()  # whoever does the work may have another working folder
         for item in items:
             if item.problem is not None:
                 self._take(item, item.problem)
@@ -179,10 +179,11 @@ class _Landings:
                 run_ids[item.run_name] = self.home.run_id_for(item.run_name, also_taken=run_ids.values())
             landing = Landing(
                 root,
-                root / item.path.relative_to(self.home.root) if self.from_inbox else item.path.absolute(),
+                item.path.absolute(),
                 item.run_name,
                 run_ids[item.run_name],
                 self.means.settings,
+                token,
                 salvage=not self.from_inbox or inbox.not_stalled(item) is None,
                 max_bytes=self.means.max_bytes,
                 inbox=root / "inbox" if self.from_inbox else None,
@@ -316,8 +317,10 @@ def _build(
     if served := [run_id for run_id in runs if run_id in Manifest.load(home).serves]:
         write_database(home, pinned=served)
     executor, settings = means.for_work(len(runs), sum(size_of(home.raw_run(run_id)) for run_id in runs))
+    root, token = home.root.absolute(), home.lock_token()
     with progress.task(f"building {runs[0] if len(runs) == 1 else f'{len(runs)} runs'}"):
-        for done in executor.run(build_and_check, [Building(home.root.resolve(), run_id, settings, is_built) for run_id in runs]):
+        pieces = [Building(root, run_id, settings, token, is_built) for run_id in runs]
+        for done in executor.run(build_and_check, pieces):
             run_id = done.item.run_id
             if isinstance(done.error, StepledgerError):
                 outcome.codes.append(done.error.exit_code)

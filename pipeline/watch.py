@@ -216,7 +216,7 @@ class Watcher:
     def alone(self) -> Iterator[None]:
         """Be the only watcher of this home; the lock dies with its process."""
         self.home.ensure()
-        handle = os.open(self.home.lock("watch"), os.O_RDWR | os.O_CREAT, 0o644)
+        handle = self.home.open_lock("watch")
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
