@@ -32,7 +32,7 @@ def read_nsys(job: ReadJob) -> None:
     """
     _refuse_unfinished(job.path, job.place)
     with duck.working(job.work / "spill", threads=job.threads, memory_limit=_MEMORY_LIMIT) as con:
-        export = Export(con, job.path, job.work, job.on_read)
+        export = Export(con, job)
         export.open()
         try:
             if export.has("CUPTI_ACTIVITY_KIND_KERNEL"):
