@@ -12,7 +12,7 @@ import duckdb
 from pipeline import __version__
 from pipeline.contracts import contracts
 from pipeline.duck import files, literal, rows, scalar
-from pipeline.sources.issues import IssueBook, issue_codes
+from pipeline.sources.issues import EXAMPLE_CHARS, IssueBook, issue_codes
 from pipeline.sources.job import ReadJob
 from pipeline.sources.nsys.columns import COUNTED, EXPORT_FACTS, GPU_TABLES
 from pipeline.sources.nsys.export import Export
@@ -23,8 +23,6 @@ _ABSOLUTE_NS = 10**18
 _FARTHEST_NS = FARTHEST_NS // 2
 """Of a time in the session: what is then added to it, the session's start, leaves it a stamp."""
 
-_SHOWN = 200
-"""Letters of a text that is shown and compared with nothing."""
 _COPY_KINDS = "MAP {1: 'HtoD', 2: 'DtoH', 3: 'HtoA', 4: 'AtoH', 8: 'DtoD', 9: 'HtoH', 10: 'PtoP'}"
 _MEMORY_KINDS = "MAP {0: 'Pageable', 1: 'Pinned', 2: 'Device', 3: 'Array', 4: 'Managed'}"
 
@@ -34,7 +32,7 @@ def land(con: duckdb.DuckDBPyConnection, job: ReadJob, export: Export, book: Iss
     facts = dict(
         rows(
             con,
-            f"""SELECT name, left(min(value), {_SHOWN}) FROM (FROM nsys."META_DATA_EXPORT" UNION ALL FROM nsys."EXPORT_META_DATA")
+            f"""SELECT name, left(min(value), {EXAMPLE_CHARS}) FROM (FROM nsys."META_DATA_EXPORT" UNION ALL FROM nsys."EXPORT_META_DATA")
             WHERE name IN ({", ".join(map(literal, EXPORT_FACTS))}) GROUP BY name""",
         )
     )
@@ -225,7 +223,7 @@ def _issue_rows(con: duckdb.DuckDBPyConnection, export: Export, processes: list[
     found = rows(
         con,
         f"""
-        SELECT trace_id, code, event_class, events, dur_ns, left(example, {_SHOWN}) FROM (
+        SELECT trace_id, code, event_class, events, dur_ns, left(example, {EXAMPLE_CHARS}) FROM (
         SELECT trace_id, reason, kind, count(*), sum(dur_ns)::BIGINT, min(name) FROM gpu WHERE reason IS NOT NULL GROUP BY ALL
         UNION ALL SELECT trace_id, 'duplicate_event', kind, count(*), sum(dur_ns)::BIGINT, min(name) FROM duplicate GROUP BY ALL
         UNION ALL SELECT trace_id, 'opaque_graph', kind, count(*), sum(dur_ns)::BIGINT, min(name)
@@ -264,7 +262,7 @@ def _issue_rows(con: duckdb.DuckDBPyConnection, export: Export, processes: list[
 def _land_trace(con: duckdb.DuckDBPyConnection, job: ReadJob, export: Export, processes: list[Process], clock: _Clock) -> None:
     now = datetime.now(UTC).replace(tzinfo=None)
     by_ordinal, by_gpu = (
-        dict(rows(con, f"""SELECT {key}, left(min(name), {_SHOWN}) FROM nsys."TARGET_INFO_GPU" WHERE name IS NOT NULL
+        dict(rows(con, f"""SELECT {key}, left(min(name), {EXAMPLE_CHARS}) FROM nsys."TARGET_INFO_GPU" WHERE name IS NOT NULL
             GROUP BY ALL ORDER BY ALL LIMIT {MOST_PROCESSES}"""))
         for key in ('coalesce("cuDevice", id)', "id")
     )  # fmt: skip
