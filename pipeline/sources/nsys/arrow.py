@@ -58,12 +58,10 @@ def _messages(file: Path) -> Iterator[tuple[int, int, int]]:
                 raise pa.ArrowInvalid(f"the head of a batch of {size} bytes")
             head, body = source.read(size), source.tell()
             try:
-                kind, rows, stored, inside = _message(head)
-                size = max(stored, sum(_decompressed(source, body + at, length) for at, length in inside))
+                kind, rows, stored, inside = _message(head, end - body)
+                size = max(stored, sum(_decompressed(source, body, stored, *buffer) for buffer in inside))
             except struct.error:
                 raise pa.ArrowInvalid(f"a damaged head of a batch before byte {body}") from None
-            if rows < 0 or not 0 <= stored <= end - body:
-                raise pa.ArrowInvalid(f"a batch of {rows} rows and {stored} bytes at byte {body} of {end}")
             yield kind, rows, size
             source.seek(body + stored)
 
@@ -74,24 +72,30 @@ def _length(source: BufferedReader) -> int:
     return int.from_bytes(source.read(4), "little") if first == _CONTINUATION else first
 
 
-def _message(head: bytes) -> tuple[int, int, int, list[tuple[int, int]]]:
-    """The kind, the rows and the size of a message, and where its compressed buffers stand in it."""
+def _message(head: bytes, room: int) -> tuple[int, int, int, list[tuple[int, int]]]:
+    """The kind, the rows and the size of a message, of which there may be so many bytes, and where its compressed buffers stand in it."""
     message = _Table(head, *struct.unpack_from("<I", head))
     kind, stored = message.number(1, "<B"), message.number(3, "<q")
+    if not 0 <= stored <= room:
+        raise struct.error
     if kind not in {_DICTIONARY, _BATCH}:
         return kind, 0, stored, []
     batch = message.table(2)
     if kind == _DICTIONARY:
         batch = batch.table(1)
+    if (rows := batch.number(0, "<q")) < 0:
+        raise struct.error
     is_compressed = batch.has(3) or _OLD_COMPRESSION in head
-    return kind, batch.number(0, "<q"), stored, batch.pairs(2) if is_compressed else []
+    return kind, rows, stored, batch.pairs(2) if is_compressed else []
 
 
-def _decompressed(source: BufferedReader, at: int, length: int) -> int:
+def _decompressed(source: BufferedReader, body: int, stored: int, at: int, length: int) -> int:
     """A compressed buffer begins with its size; -1 for one that is stored as it is."""
     if length <= 0:
         return 0
-    source.seek(at)
+    if not 0 <= at <= stored:
+        raise struct.error
+    source.seek(body + at)
     (size,) = struct.unpack("<q", source.read(8))
     return length if size < 0 else int(size)
 

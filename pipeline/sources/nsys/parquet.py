@@ -7,6 +7,7 @@ of 2 GB takes 100 KB in a file. So the head of every page is read first.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,20 @@ from pipeline.sources.nsys.batches import BATCH_BYTES, BATCH_ROWS, is_text
 PAGE_BYTES = 512 << 20
 """A page is decompressed whole. Writers end one after a megabyte or so, but look at that every thousand values only."""
 _HEAD_BYTES = 1 << 16
-_DELTA_BYTE_ARRAY = 7
-"""The encoding of strings by what they share with the one before: a page of it may hold any amount of text."""
 _DICTIONARY = 2
+_DELTA_LENGTH_BYTE_ARRAY, _DELTA_BYTE_ARRAY = 6, 7
+"""Encodings of text: all lengths, then all bytes; and by what a text shares with the one before, of which a page may hold any amount."""
 _DEPTH = 4
 _BUFFER_BYTES = 1 << 20
+
+
+@dataclass
+class _Pages:
+    """What the pages of some columns need: bytes a row of the densest, of the largest dictionary, and whether text has to be copied."""
+
+    densest: int = 1
+    dictionary: int = 0
+    is_copied: bool = False
 
 
 def schema_of(file: Path) -> pa.Schema:
@@ -38,27 +48,30 @@ def count_rows(file: Path) -> int:
 
 
 def batches(file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """The columns in batches; text as dictionaries, as it is stored."""
+    """The columns in batches of about BATCH_BYTES at most; text as a dictionary where pyarrow can read it so."""
     text = [f.name for f in schema_of(file) if f.name in columns and is_text(f.type)]
-    rows = _rows_at_once(file, columns)
-    with pyarrow.parquet.ParquetFile(file, read_dictionary=text, buffer_size=_BUFFER_BYTES) as source:
-        yield from source.iter_batches(batch_size=rows, columns=columns, use_threads=False)
-
-
-def _rows_at_once(file: Path, columns: list[str]) -> int:
-    """Rows of a batch, so that the pages of one hold no more than about BATCH_BYTES each column."""
-    densest = 1
     metadata = pyarrow.parquet.read_metadata(file)
+    for number in range(metadata.num_row_groups):
+        pages = _looked_at(file, metadata.row_group(number), columns)
+        # A text that is copied may be the longest of the dictionary in every row.
+        densest = max(pages.densest, pages.dictionary) if pages.is_copied else pages.densest
+        coded = [] if pages.is_copied else text
+        with pyarrow.parquet.ParquetFile(file, metadata=metadata, read_dictionary=coded, buffer_size=_BUFFER_BYTES) as source:
+            rows = max(1, min(BATCH_ROWS, BATCH_BYTES // densest))
+            yield from source.iter_batches(batch_size=rows, row_groups=[number], columns=columns, use_threads=False)
+
+
+def _looked_at(file: Path, group: pyarrow.parquet.RowGroupMetaData, columns: list[str]) -> _Pages:
+    found = _Pages()
     with file.open("rb") as source:
-        for group in (metadata.row_group(n) for n in range(metadata.num_row_groups)):
-            for chunk in (group.column(n) for n in range(group.num_columns)):
-                if chunk.path_in_schema in columns:
-                    densest = max(densest, *_bytes_per_row(source, chunk), 1)
-    return max(1, min(BATCH_ROWS, BATCH_BYTES // densest))
+        for chunk in (group.column(n) for n in range(group.num_columns)):
+            if chunk.path_in_schema in columns:
+                _look_at(source, chunk, found)
+    return found
 
 
-def _bytes_per_row(source: BufferedReader, chunk: pyarrow.parquet.ColumnChunkMetaData) -> Iterator[int]:
-    """Bytes a row of every page. Raises ArrowInvalid for a page that is too large, or of whose size nothing can be known."""
+def _look_at(source: BufferedReader, chunk: pyarrow.parquet.ColumnChunkMetaData, found: _Pages) -> None:
+    """Every page of a column. Raises ArrowInvalid for one that is too large, or of whose size nothing can be known."""
     at = min(chunk.dictionary_page_offset or chunk.data_page_offset, chunk.data_page_offset)
     end = at + chunk.total_compressed_size
     while at < end:
@@ -66,18 +79,24 @@ def _bytes_per_row(source: BufferedReader, chunk: pyarrow.parquet.ColumnChunkMet
         compressed, decompressed, values = head.get(3, -1), head.get(2, -1), _values(head)
         if not (0 <= decompressed <= PAGE_BYTES and compressed >= 0 and values >= 0):
             raise pa.ArrowInvalid(f"a page of {decompressed} bytes")
-        if head.get(1) != _DICTIONARY:
-            yield -(-decompressed // max(1, values))
+        if head.get(1) == _DICTIONARY:
+            found.dictionary = max(found.dictionary, decompressed)
+        else:
+            found.densest = max(found.densest, -(-decompressed // max(1, values)))
+        encodings = _encodings(head)
+        if _DELTA_BYTE_ARRAY in encodings:
+            raise pa.ArrowInvalid("text that is stored by what it shares with its neighbor (DELTA_BYTE_ARRAY)")
+        found.is_copied |= _DELTA_LENGTH_BYTE_ARRAY in encodings
         at += size + compressed
 
 
 def _values(head: dict[int, Any]) -> int:
-    """The values of a page. Raises ArrowInvalid for an encoding that repeats text without naming its length."""
-    kinds = [head[field] for field in (5, 7, 8) if isinstance(head.get(field), dict)]
-    encodings = [kind.get(4 if kind is head.get(8) else 2) for kind in kinds]
-    if _DELTA_BYTE_ARRAY in encodings:
-        raise pa.ArrowInvalid("text that is stored by what it shares with its neighbor (DELTA_BYTE_ARRAY)")
-    return min((kind.get(1, -1) for kind in kinds), default=0)
+    """The fewest values that a page may hold, whichever of its parts is read: 5 of data, 7 of a dictionary, 8 of data of version 2."""
+    return min((head[part].get(1, -1) for part in (5, 7, 8) if isinstance(head.get(part), dict)), default=0)
+
+
+def _encodings(head: dict[int, Any]) -> set[int]:
+    return {head[part].get(field) for part, field in ((5, 2), (8, 4)) if isinstance(head.get(part), dict)}
 
 
 def _head(source: BufferedReader, at: int) -> tuple[dict[int, Any], int]:
