@@ -32,7 +32,7 @@ def read_nsys(job: ReadJob) -> None:
     """
     _refuse_unfinished(job.path, job.place)
     with duck.working(job.work / "spill", threads=job.threads, memory_limit=_MEMORY_LIMIT) as con:
-        export = Export(con, job.path, job.work, job.on_read)
+        export = Export(con, job)
         export.open()
         try:
             if export.has("CUPTI_ACTIVITY_KIND_KERNEL"):
@@ -136,13 +136,15 @@ def _refuse_hidden_graphs(con: duckdb.DuckDBPyConnection, file: str) -> None:
         """
     )
     launches = duck.scalar(con, "SELECT count(*) FROM replay")
+    # Equalities only, which are hashed: a row without a process, on either side, may belong to any.
     recorded = launches and any(
         duck.rows(
             con,
             f"""
-            SELECT 1 FROM nsys."{table}" AS gpu
-            SEMI JOIN replay
-                ON gpu."correlationId" = replay.correlation AND coalesce(replay.process = process_key(gpu."globalPid"), true)
+            SELECT 1 FROM nsys."{table}"
+            WHERE (process_key("globalPid"), "correlationId") IN (SELECT (process, correlation) FROM replay WHERE process IS NOT NULL)
+                OR "globalPid" IS NULL AND "correlationId" IN (SELECT correlation FROM replay)
+                OR "correlationId" IN (SELECT correlation FROM replay WHERE process IS NULL)
             LIMIT 1
             """,
         )
