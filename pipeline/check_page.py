@@ -1,4 +1,4 @@
-"""The page of a run's check results: one file that needs nothing else, with every text from elsewhere escaped."""
+"""The page of a run's check results: one file that needs no other, with all text from elsewhere escaped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _COLUMNS = ("Result", "Severity", "Check", "Wrong rows", "Meaning, what to do, s
 _STYLE = """
 :root{color-scheme:light dark;--page:#fff;--ink:#1b2430;--soft:#5b6776;--line:#d8dee6;--box:#f4f6f9;
 --pass:#17702f;--fail:#b3211a;--warn:#8a5700;--info:#0b5cad}
-@media (prefers-color-scheme:dark){:root{--page:#12161c;--ink:#e4e9ef;--soft:#9aa7b6;--line:#313a46;--box:#1b212a;
+@media (prefers-color-scheme:dark){:root{
+--page:#12161c;--ink:#e4e9ef;--soft:#9aa7b6;--line:#313a46;--box:#1b212a;
 --pass:#5cc77c;--fail:#ff8f85;--warn:#e5b454;--info:#7db7f5}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:76rem;padding:1.5rem 1rem 3rem;background:var(--page);color:var(--ink);
@@ -35,7 +36,8 @@ td:nth-child(3){font-family:ui-monospace,monospace;font-size:.92em;overflow-wrap
 td:nth-child(4){text-align:right;font-variant-numeric:tabular-nums}
 .state{font-weight:700;white-space:nowrap}
 .pass{color:var(--pass)}.fail{color:var(--fail)}.warn{color:var(--warn)}.info{color:var(--info)}
-.sample{margin:.4rem 0 0;padding:.4rem .6rem;background:var(--box);border-radius:4px;max-height:16rem;overflow:auto}
+.sample{margin:.4rem 0 0;padding:.4rem .6rem;background:var(--box);border-radius:4px}
+.sample{max-height:16rem;overflow:auto}
 .sample code{display:block;font:.86em/1.45 ui-monospace,monospace;white-space:pre-wrap;overflow-wrap:anywhere}
 @media (max-width:44rem){
 thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
@@ -45,9 +47,8 @@ td,td:nth-child(4){border:0;padding:.2rem .8rem;text-align:left}
 td:nth-child(-n+4)::before{content:attr(data-label) ": ";color:var(--soft);font:14px system-ui,sans-serif}
 }
 """
-_POLICY = (
-    f"default-src 'none'; style-src 'sha256-{b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()}'; base-uri 'none'; form-action 'none'"
-)
+_DIGEST = b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_POLICY = f"default-src 'none'; style-src 'sha256-{_DIGEST}'; base-uri 'none'; form-action 'none'"
 """A browser requests nothing for this page, and applies no style but its own, whatever stands in it."""
 
 
@@ -62,8 +63,9 @@ def _escaped(text: str) -> str:
 
 
 def _element(name: str, *inside: str, **attributes: str) -> _Html:
-    """An element. An attribute is named as in HTML, with _ for - and a trailing _ where Python has the word."""
-    given = "".join(f' {key.strip("_").replace("_", "-")}="{_escaped(value)}"' for key, value in attributes.items())
+    """An element. Attributes are named as in HTML, with _ for -, and class_ for class."""
+    names = {key: key.strip("_").replace("_", "-") for key in attributes}
+    given = "".join(f' {names[key]}="{_escaped(value)}"' for key, value in attributes.items())
     return _Html(f"<{name}{given}>{''.join(map(_escaped, inside))}</{name}>")
 
 
@@ -97,7 +99,8 @@ def _page(run_id: str, build_id: str, verdict: str, results: list[Result]) -> st
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="referrer" content="no-referrer">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="referrer" content="no-referrer">'
         f"{_element('title', title)}<style>{_STYLE}</style></head>{body}</html>\n"
     )
 
@@ -109,8 +112,10 @@ def _row(result: Result) -> _Html:
     else:
         what = [_element("p", result.means), _element("p", _element("b", "What to do: "), result.todo)]
     if result.sample is not None:
-        what.append(_element("div", *(_element("code", line) for line in _lines(result.sample)), class_="sample"))
-    cells = (_element("span", state, class_=f"state {shown}"), result.severity, result.check, f"{result.failing_rows:,}")
+        lines = (_element("code", line) for line in _lines(result.sample))
+        what.append(_element("div", *lines, class_="sample"))
+    found = _element("span", state, class_=f"state {shown}")
+    cells = (found, result.severity, result.check, f"{result.failing_rows:,}")
     labelled = (_element("td", cell, data_label=label) for label, cell in zip(_COLUMNS, cells, strict=False))
     return _element("tr", *labelled, _element("td", *what))
 

@@ -35,7 +35,7 @@ from pipeline.text import printable_lines
 
 
 class _Commands(TyperGroup):
-    """The commands; what typer prints of a wrong argument is escaped, as the argument may be a file's name."""
+    """The commands. What typer prints of a wrong argument is escaped: it may be a file's name."""
 
     def make_context(self, *args: Any, **extra: Any) -> Any:
         """Read the arguments before the command."""
@@ -178,7 +178,8 @@ def _from_stdin() -> str:
     try:
         return sys.stdin.buffer.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UsageError(f"the statement on stdin is not UTF-8: {error.reason} at byte {error.start + 1}") from error
+        trouble = f"{error.reason} at byte {error.start + 1}"
+        raise UsageError(f"the statement on stdin is not UTF-8: {trouble}") from error
 
 
 @app.command()
@@ -210,13 +211,19 @@ def export(
         else:
             done = export_run(home, one, mart, form, Path(output) if output else None, wide=wide, raw=raw)
             if done.manifest is None:
-                say(f"written into {done.path}, which is no regular file: there is no manifest beside it", err=True)
+                said = f"written into {done.path}, which is no regular file: there is no manifest beside it"
+                say(said, err=True)
             else:
                 say(str(done.path))
 
 
 @app.command()
-def check(context: typer.Context, run: RunOption = None, form: FormatOption = "table", raw: RawOption = False) -> None:
+def check(
+    context: typer.Context,
+    run: RunOption = None,
+    form: FormatOption = "table",
+    raw: RawOption = False,
+) -> None:
     """Check the derived tables, with a page of the results; exit 5 when a run fails."""
     from pipeline.output import write_rows
     from pipeline.progress import Progress
@@ -238,7 +245,8 @@ def check(context: typer.Context, run: RunOption = None, form: FormatOption = "t
         from pipeline.quality import verdict
 
         for run_id, results in found.items():
-            say(f"{run_id}: {verdict(results)}, {sum(x.is_passed for x in results)} of {len(results)} checks passed; page: {docs_page(home, run_id)}")
+            passed = f"{sum(x.is_passed for x in results)} of {len(results)} checks passed"
+            say(f"{run_id}: {verdict(results)}, {passed}; page: {docs_page(home, run_id)}")
         wrong = [row[:5] for row in wrong]
         columns = columns[:5]
     if wrong or form != "table":
@@ -287,11 +295,12 @@ def demo(context: typer.Context) -> None:
     outcome = ingest_items(home, demo_items(), Progress())
     _export_and_show(home, outcome.runs)
     command = "stepledger" if shutil.which("stepledger") else os.path.relpath(sys.argv[0])  # make demo runs it from .venv/bin
+    asked = "SELECT step, category, calls, busy_ns FROM step_breakdown WHERE rank = 0 AND step = 0"
     say(
         "",
         f"database: {home.database}",
         "next:",
-        f'  {command} --home {home.root} query "SELECT step, category, calls, busy_ns FROM step_breakdown WHERE rank = 0 AND step = 0"',
+        f'  {command} --home {home.root} query "{asked}"',
         f"  {command} --home {home.root} show {DEMO_RUN}",
         f"  cp your-traces/*.json.gz {home.inbox}/ && {command} --home {home.root} run",
     )
@@ -316,14 +325,15 @@ def _export_and_show(home: Home, built: list[str]) -> None:
         for screen in stable(home, read):
             print_screen(screen)
         if run_verdict(home, run_id) == "fail":
-            say("", f"{run_id} failed its checks and is not exported (stepledger export --run {run_id} --allow-failed)", err=True)
+            advice = f"stepledger export --run {run_id} --allow-failed"
+            say("", f"{run_id} failed its checks and is not exported ({advice})", err=True)
             continue
         done = export_run(home, run_id, DEFAULT_MART, "csv", None, wide=False)
         say("", f"per step, rank and category: {done.path}")
 
 
 def _fail(text: str, code: ExitCode) -> NoReturn:
-    """End with a message. Its further lines are indented: none that a file's name begins looks like one of ours."""
+    """End with a message. Its further lines are indented: none that a file's name begins looks like ours."""
     say(*f"stepledger: error: {text}".replace("\n", "\n  ").split("\n"), err=True)
     sys.exit(int(code))
 

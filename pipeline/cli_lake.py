@@ -21,6 +21,7 @@ from pipeline.cli_options import (
 from pipeline.errors import UsageError
 from pipeline.home import Home
 from pipeline.sources.job import MAX_BYTES
+from pipeline.sources.names import as_text
 from pipeline.text import printable
 
 
@@ -117,7 +118,8 @@ def forget(
 
     home: Home = context.obj
     (run_id,) = _known(home, run)
-    if not yes and not typer.confirm(printable(f"Remove run {run_id} from the lake ({home.raw_run(run_id)})?"), err=True):
+    question = f"Remove run {run_id} from the lake ({home.raw_run(run_id)})?"
+    if not yes and not typer.confirm(printable(question), err=True):
         raise UsageError("nothing was removed")
     with home.writing(Progress().say):
         forget_run(home, run_id)
@@ -191,7 +193,7 @@ def describe(
         "vocab_size": vocab, "context_tokens": context_tokens, "hbm_gbps": hbm_gbps, "draft_layers": draft_layers,
         "tp": tp, "dp": dp, "ep": ep, "pp": pp, "ranks": ranks, "link": link, "measured_tpot_ms": tpot_ms, "notes": notes,
     }  # fmt: skip
-    given = {key: value for key, value in said.items() if value is not None}
+    given = {k: as_text(v) if isinstance(v, str) else v for k, v in said.items() if v is not None}
     if not given:
         raise UsageError("nothing said; see `stepledger describe --help`")
     with reading(context.obj) as con:

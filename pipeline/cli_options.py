@@ -23,16 +23,12 @@ WorkersOption = Annotated[int | None, typer.Option("--workers", min=1, help="Pro
 MemoryOption = Annotated[str | None, typer.Option("--memory-limit", help="DuckDB's memory in each of them, e.g. 2GB (default 1GB).")]
 SchedulerOption = Annotated[str | None, typer.Option("--scheduler", help="A Dask cluster to work on, e.g. tcp://host:8786.")]
 FormatOption = Annotated[Literal["table", "csv", "json"], typer.Option("--format", help="How to print.")]
-RawOption = Annotated[
-    bool,
-    typer.Option(
-        "--raw", help="CSV: keep texts as they are. Otherwise those that a spreadsheet runs as a formula (= + - @) begin with an apostrophe."
-    ),
-]
+_RAW_HELP = "CSV: keep texts that a spreadsheet runs as a formula; otherwise they begin with an apostrophe."
+RawOption = Annotated[bool, typer.Option("--raw", help=_RAW_HELP)]
 
 
 def say(*lines: str, err: bool = False) -> None:
-    """Print lines. Names of files and runs in them stay on their line, and whatever a terminal would obey is escaped."""
+    """Print lines. Names of files and runs stay on their line, and what a terminal would obey is escaped."""
     typer.echo("\n".join(map(printable, lines)), err=err)
 
 

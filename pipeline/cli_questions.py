@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from pipeline.report import Report
 
+    _Ask = Callable[[duckdb.DuckDBPyConnection, list[str]], list[Report]]
+
 RunArgument = Annotated[str, typer.Argument(help="The run: its name or id.")]
 PhaseOption = Annotated[str | None, typer.Option(help="prefill, decode, mixed, verify or unknown.")]
 TableOption = Annotated[str | None, typer.Option("--table", help="Latencies: a CSV, the output of nccl-tests, or a run that holds them.")]
@@ -32,28 +34,50 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(whatif, name="whatif", rich_help_panel="Ask about collectives, bandwidth and changes")
 
 
-def audit(context: typer.Context, run: RunArgument, form: ReportOption = "table", raw: RawOption = False) -> None:
+def audit(
+    context: typer.Context,
+    run: RunArgument,
+    form: ReportOption = "table",
+    raw: RawOption = False,
+) -> None:
     """Count the all-reduces of a step by kind and place, against what the model and its parallelism need."""
     from pipeline.analyses.audit import audit as ask
 
     _print(context.obj, [run], lambda con, found: ask(con, found[0]), form, raw=raw)
 
 
-def ranks(context: typer.Context, run: RunArgument, form: ReportOption = "table", raw: RawOption = False) -> None:
+def ranks(
+    context: typer.Context,
+    run: RunArgument,
+    form: ReportOption = "table",
+    raw: RawOption = False,
+) -> None:
     """Part waiting for the last rank from the collective itself, call by call, and say who was late and why."""
     from pipeline.analyses.ranks import ranks as ask
 
     _print(context.obj, [run], lambda con, found: ask(con, found[0]), form, raw=raw)
 
 
-def bandwidth(context: typer.Context, run: RunArgument, phase: PhaseOption = None, form: ReportOption = "table", raw: RawOption = False) -> None:
+def bandwidth(
+    context: typer.Context,
+    run: RunArgument,
+    phase: PhaseOption = None,
+    form: ReportOption = "table",
+    raw: RawOption = False,
+) -> None:
     """Bytes and bandwidth of collectives beside the link's limit, and of memory in a decode step."""
     from pipeline.analyses.bandwidth import bandwidth_reports
 
     _print(context.obj, [run], lambda con, found: bandwidth_reports(con, found[0], phase), form, raw=raw)
 
 
-def bench(context: typer.Context, run: RunArgument, table: TableOption = None, form: ReportOption = "table", raw: RawOption = False) -> None:
+def bench(
+    context: typer.Context,
+    run: RunArgument,
+    table: TableOption = None,
+    form: ReportOption = "table",
+    raw: RawOption = False,
+) -> None:
     """Put measured latencies beside the same operation and size in the trace."""
     from pipeline.analyses.bench import bench_reports
 
@@ -129,7 +153,8 @@ def overlap(
     """The ceiling of hiding communication under the other half of the batch."""
     from pipeline.analyses.whatif import overlap_reports
 
-    _print(context.obj, [run, *([half] if half else [])], lambda con, found: overlap_reports(con, *found), form, raw=raw)
+    names = [run, *([half] if half else [])]
+    _print(context.obj, names, lambda con, found: overlap_reports(con, *found), form, raw=raw)
 
 
 @whatif.command()
@@ -149,14 +174,14 @@ def speculate(
         numbers = [int(part) for part in drafts.split(",")]
     except ValueError as error:
         raise UsageError(f"--drafts {drafts}: numbers with commas between them, e.g. 1,2,3") from error
-    _print(
-        context.obj, runs, lambda con, found: speculate_reports(con, found, drafts=numbers, draft_ms=draft_ms, extrapolate=extrapolate), form, raw=raw
-    )
+
+    def ask(con: duckdb.DuckDBPyConnection, found: list[str]) -> list[Report]:
+        return speculate_reports(con, found, drafts=numbers, draft_ms=draft_ms, extrapolate=extrapolate)
+
+    _print(context.obj, runs, ask, form, raw=raw)
 
 
-def _print(
-    home: Home, names: list[str], ask: Callable[[duckdb.DuckDBPyConnection, list[str]], list[Report]], form: ReportOption, *, raw: bool
-) -> None:
+def _print(home: Home, names: list[str], ask: _Ask, form: ReportOption, *, raw: bool) -> None:
     from pipeline.report import write_reports
     from pipeline.warehouse import find_run, opened, stable
 

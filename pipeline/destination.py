@@ -1,4 +1,4 @@
-"""A place that somebody names for a file: a new file, one to replace, a link to one, a device, a FIFO, or a terminal."""
+"""A place that somebody names for a file: a new file, one to replace, a link, a device or a FIFO."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LINKS = 40
 
 
 def is_special(path: Path) -> bool:
-    """Is this written into and never replaced: what exists and is no regular file, or an open file (/dev/stdout)?
+    """Is this written into and never replaced: what is no regular file, or an open file (/dev/stdout)?
 
     Raises UsageError for a folder, OSError for what cannot be looked at.
     """
@@ -34,7 +34,7 @@ def is_special(path: Path) -> bool:
 
 
 def _is_open_file(path: Path) -> bool:
-    """Does it name a file by a process that has it open? Behind such a name may be a regular file, which is the shell's."""
+    """Does it name a file that a process has open? That may be a regular file, and it is the shell's."""
     for _ in range(_LINKS):
         if _OPEN_FILES.fullmatch(os.path.realpath(path.parent)):
             return True
@@ -45,7 +45,7 @@ def _is_open_file(path: Path) -> bool:
 
 
 def put(aside: Path, path: Path) -> None:
-    """Make a file appear at a path in one step. A link stays one, and a file that is replaced keeps its mode and owner."""
+    """Put a file at a path in one step. A link stays one; a file that is replaced keeps mode and owner."""
     target = Path(os.path.realpath(path))
     with suppress(FileNotFoundError):
         before = target.stat()
@@ -63,7 +63,7 @@ def pour_into(path: Path, source: Path, *, is_text: bool) -> None:
 
 
 def pour(out: BinaryIO, source: Path, *, is_text: bool) -> None:
-    """Write a file's bytes; on a terminal a text's lines, escaped. Raises UsageError for anything but text on a terminal."""
+    """Write a file's bytes; on a terminal a text's lines, escaped. Raises UsageError for other data there."""
     if not out.isatty():
         with source.open("rb") as file:
             shutil.copyfileobj(file, out)

@@ -63,15 +63,15 @@ def database(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
 class Patience:
     """Waits for calls into DuckDB that may last: each runs in a thread of its own, so that Ctrl-C and the limit find who waits awake.
 
-    The limit counts from here on, over all calls and what is done between them; 0 is none. What then cannot be stopped ends the
-    process, after the folders of its sessions are removed.
+    The limit counts from here on, over all calls and what is done between them; 0 is none. What then cannot
+    be stopped ends the process, after the folders of its sessions are removed.
     """
 
     def __init__(self, limit_s: float, advice: str) -> None:
         self._latest, self._advice = time.monotonic() + limit_s if limit_s else None, advice
 
     def wait(self, call: Callable[[], _T], interrupt: Callable[[], None]) -> _T:
-        """What `call` returns or raises. Raises UsageError at the limit, and KeyboardInterrupt, both when the call has ended.
+        """What `call` returns or raises. When it has ended: UsageError at the limit, and KeyboardInterrupt.
 
         Raises MemoryError where there is none left for a thread.
         """

@@ -55,7 +55,8 @@ def export_run(
 ) -> Exported:
     """Write one mart of one run and its manifest. Raises UsageError for a run or mart that does not exist.
 
-    A device, a FIFO or an open file is written into, without a manifest. `raw`: CSV keeps texts that a spreadsheet would run.
+    A device, a FIFO or an open file is written into, without a manifest. `raw`: CSV keeps texts that a
+    spreadsheet would run.
     """
     with opened(home) as con:
         run_id = find_run(con, run)
@@ -131,7 +132,7 @@ def export_to_stdout(home: Home, run: str, mart: str, form: Format, *, wide: boo
 
 @dataclass(frozen=True)
 class _Table:
-    """What is exported: its name, the query that makes it, ordered, and its form. `is_guarded`: no text is a formula."""
+    """What is exported: its name, the query that makes it, its form. `is_guarded`: no text is a formula."""
 
     name: str
     run_id: str
@@ -143,7 +144,7 @@ class _Table:
 
 def _written(home: Home, table: _Table, aside: Path, file: str, manifest: Path | None) -> tuple[int, bytes]:
     with opened(home) as con:
-        con.execute(f"SET temp_directory = {literal(aside.parent)}")  # DuckDB's own choice is a folder in the home
+        con.execute(f"SET temp_directory = {literal(aside.parent)}")  # not a folder in the home
         if table.is_wide:
             frame = _wide(con, table.run_id)
             rows = len(frame)
@@ -170,9 +171,11 @@ def _table(mart: str, run_id: str, form: Format, *, wide: bool, raw: bool) -> _T
         raise UsageError(f"no mart {mart!r}; known marts: {', '.join(known)}")
     is_guarded = form == "csv" and not raw
     texts = (f'"{column.name}"' for column in known[mart].columns if column.type == "VARCHAR")
-    guarded = ", ".join(f"regexp_replace({text}, {literal(FORMULA)}, {literal(_GUARDED)}) AS {text}" for text in texts)
+    how = f"{literal(FORMULA)}, {literal(_GUARDED)}"
+    guarded = ", ".join(f"regexp_replace({text}, {how}) AS {text}" for text in texts)
+    columns = f"* REPLACE ({guarded})" if is_guarded else "*"
     order = ", ".join(f'{mart}."{name}"' for name in known[mart].grain)
-    query = f"SELECT * {f'REPLACE ({guarded})' if is_guarded else ''} FROM {mart} WHERE {mart}.run_id = {literal(run_id)} ORDER BY {order}"
+    query = f"SELECT {columns} FROM {mart} WHERE {mart}.run_id = {literal(run_id)} ORDER BY {order}"
     return _Table(f"{mart}_wide" if wide else mart, run_id, query, form, wide, is_guarded)
 
 
@@ -195,7 +198,8 @@ def _manifest(con: duckdb.DuckDBPyConnection, table: _Table, file: str, rows: in
         with suppress(orjson.JSONDecodeError, KeyError, TypeError, ValueError):
             files = dict(orjson.loads(path.read_bytes())["files"])
     facts = duck.dicts(con, f"SELECT DISTINCT build_id, rules_sha, models_sha, contract_version FROM run_facts {where}")
-    files[file] = {"table": table.name, "format": table.form, "rows": rows, "build_id": facts[0]["build_id"] if facts else None}
+    build_id = facts[0]["build_id"] if facts else None
+    files[file] = {"table": table.name, "format": table.form, "rows": rows, "build_id": build_id}
     content = {
         "run_id": table.run_id,
         "run_name": duck.scalar(con, f"SELECT min(run_name) FROM raw.trace {where}"),

@@ -1,7 +1,8 @@
-"""Results on stdout in the formats people script against: a table, CSV, or JSON (an array of objects, one per row).
+"""Results on stdout in the formats people script against: a table, CSV, or JSON (an array, an object a row).
 
-Cells come from traces that anyone may have written. A table and JSON escape what is not printable; CSV does where stdout is a
-terminal, and makes formulas text in any case, unless it is asked to leave values as they are.
+Cells come from traces that anyone may have written. A table and JSON escape what is not printable; CSV does
+where stdout is a terminal, and makes formulas text in any case, unless it is asked to leave values as they
+are.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _WIDE = 100_000
 TABLE_ROWS = 10_000
 _BATCH_ROWS = 2048
 _QUOTED = re.compile(r'[",\r\n]')
-"""What a field of CSV is quoted for. Python's csv leaves a carriage return bare, and a spreadsheet begins a row at it."""
+"""What a field of CSV is quoted for. Python's csv leaves a CR bare: spreadsheets begin a row there."""
 
 
 def console() -> Console:
@@ -36,8 +37,16 @@ def console() -> Console:
     return made if made.is_terminal or "COLUMNS" in os.environ else Console(highlight=False, width=_WIDE)
 
 
-def write_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], form: Format, *, raw: bool = False, has_lines: bool = False) -> None:
-    """Print one result as its rows come. A table needs all its rows to find its widths: it ends after TABLE_ROWS, and says so.
+def write_rows(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    form: Format,
+    *,
+    raw: bool = False,
+    has_lines: bool = False,
+) -> None:
+    """Print one result as its rows come. A table, which needs all rows to find its widths, ends after
+    TABLE_ROWS.
 
     `raw`: CSV keeps texts that a spreadsheet would run. `has_lines`: cells of a table may have several lines.
     """
@@ -57,7 +66,8 @@ def _write_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: bo
     is_terminal = sys.stdout.isatty()
 
     def field(value: Any) -> str:
-        text = "" if value is None else _text(value) if raw or not isinstance(value, str) else no_formula(value)
+        text = "" if value is None else _text(value)
+        text = no_formula(text) if isinstance(value, str) and not raw else text
         text = printable(text) if is_terminal else text
         return '"' + text.replace('"', '""') + '"' if _QUOTED.search(text) else text
 
@@ -71,10 +81,14 @@ def _write_json(columns: Sequence[str], rows: Iterator[Sequence[Any]]) -> None:
     keys = [f"\n    {json_text(column)}: " for column in columns]
     before = "[\n"
     while batch := list(islice(rows, _BATCH_ROWS)):
-        objects = (",".join(key + _json(value, "\n    ") for key, value in zip(keys, row, strict=True)) for row in batch)
-        sys.stdout.write(before + ",\n".join(f"  {{{fields}\n  }}" if fields else "  {}" for fields in objects))
+        sys.stdout.write(before + ",\n".join(_json_object(keys, row) for row in batch))
         before = ",\n"
     sys.stdout.write("[]\n" if before == "[\n" else "\n]\n")
+
+
+def _json_object(keys: Sequence[str], row: Sequence[Any]) -> str:
+    fields = ",".join(key + _json(value, "\n    ") for key, value in zip(keys, row, strict=True))
+    return f"  {{{fields}\n  }}" if fields else "  {}"
 
 
 def _unique(columns: Sequence[str]) -> list[str]:
@@ -122,7 +136,8 @@ def _json(value: Any, indent: str) -> str:  # noqa: PLR0911 - one return a type
         return (text.rstrip("0").rstrip(".") if "." in text else text) if value.is_finite() else "null"
     deeper = f"{indent}  "
     if isinstance(value, dict):
-        return _joined("{}", (f"{json_text(str(key))}: {_json(one, deeper)}" for key, one in value.items()), indent)
+        fields = (f"{json_text(str(key))}: {_json(one, deeper)}" for key, one in value.items())
+        return _joined("{}", fields, indent)
     if isinstance(value, (list, tuple)):
         return _joined("[]", (_json(one, deeper) for one in value), indent)
     return json_text(value.isoformat() if isinstance(value, (date, datetime)) else str(value))

@@ -28,7 +28,7 @@ from pipeline.warehouse import build_run, tidy, write_database
 
 def check_run(home: Home, run_id: str, *, with_docs: bool = True) -> list[Result]:
     """Check the marts of a run as they are now, write the results, and return them; `with_docs`: through Great Expectations,
-    with a page in the home's quality folder (without, the page of an earlier check is removed: it is about another build).
+    with a page in the home's quality folder (without, an earlier page is removed: it is about another build).
 
     Raises CheckError if a check itself fails, UsageError if there are no marts, ModelError if they cannot be read.
     """

@@ -24,8 +24,8 @@ _T = TypeVar("_T")
 TIMEOUT_S = 600.0
 """How long a statement and the printing of its rows may take before it is stopped."""
 MEMORY = 4 * 2**30
-"""Bytes that a statement and the printing of its rows may add to the process. DuckDB bounds its tables and sorts by itself, to
-less; it does not bound the values that functions make, nor do the Python objects of an answer count there."""
+"""Bytes that a statement and the printing of its rows may add to the process. DuckDB bounds its tables and
+sorts by itself, to less, but neither the values that functions make nor the Python objects of an answer."""
 _BATCH_ROWS = 2048
 _HELD_ROWS = 10_000
 """Rows held before the first is handed out: a smaller answer is asked again when a rebuild gets in its way."""
@@ -46,7 +46,7 @@ _READING_FUNCTIONS = re.compile(
 
 @dataclass(frozen=True)
 class Answer:
-    """Column names, and rows as they come: the rest of a large answer is read while the first rows are printed.
+    """Column names, and rows as they come: the rest of a large answer is read while the first are printed.
 
     `is_plan`: it is DuckDB's drawing of a plan, which has lines.
     """
@@ -60,9 +60,9 @@ class Answer:
 def asked(home: Home, sql: str, timeout_s: float = TIMEOUT_S) -> Iterator[Answer]:
     """The answer of one statement, for as long as the context lasts; a `timeout_s` of 0 sets no limit.
 
-    Raises UsageError for anything but one reading statement, for one that fails, takes too long or needs too much memory (also
-    while its rows are printed), and, from `rows`, when a rebuild changed what is being read after the first row was handed out:
-    then the rows may be of two builds.
+    Raises UsageError for anything but one reading statement, for one that fails, takes too long or needs too
+    much memory (also while its rows are printed), and, from `rows`, when a rebuild changed what is being read
+    after the first row was handed out: then the rows may be of two builds.
     """
     _refuse_no_text(sql)
     patience = duck.Patience(
@@ -96,15 +96,17 @@ def _refuse_no_text(sql: str) -> None:
     try:
         sql.encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"the statement is not UTF-8: {error.reason} at character {error.start + 1}") from error
+        trouble = f"{error.reason} at character {error.start + 1}"
+        raise UsageError(f"the statement is not UTF-8: {trouble}") from error
 
 
 @contextmanager
 def _bounded_memory() -> Iterator[None]:
-    """Let this process allocate no more than MEMORY on top of what it has; an allocation beyond fails in DuckDB or in Python."""
+    """Let this process allocate MEMORY on top of what it has; more fails in DuckDB or in Python."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5])
-    bounds = [pages * os.sysconf("SC_PAGESIZE") + MEMORY, *(limit for limit in before if limit != resource.RLIM_INFINITY)]
+    bounds = [limit for limit in before if limit != resource.RLIM_INFINITY]
+    bounds.append(pages * os.sysconf("SC_PAGESIZE") + MEMORY)
     resource.setrlimit(resource.RLIMIT_DATA, (min(bounds), before[1]))
     try:
         yield

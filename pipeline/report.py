@@ -54,8 +54,11 @@ def _write_markdown(report: Report) -> None:
     if report.rows:
         lines = [report.columns, ["---"] * len(report.columns), *report.rows]
         for line in lines:
-            cells = ("" if v is None else printable(str(v)).replace("\\", "\\\\").replace("|", "\\|") for v in line)
-            sys.stdout.write(f"| {' | '.join(cells)} |\n")
+            sys.stdout.write(f"| {' | '.join(map(_markdown_cell, line))} |\n")
         sys.stdout.write("\n")
     for note in report.notes:
         sys.stdout.write(f"- {printable(note)}\n")
+
+
+def _markdown_cell(value: Any) -> str:
+    return "" if value is None else printable(str(value)).replace("\\", "\\\\").replace("|", "\\|")

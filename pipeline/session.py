@@ -1,7 +1,7 @@
-"""What a command writes outside the home while it runs. None of it stays: not after SIGTERM, and not for long after SIGKILL.
+"""What a command writes outside the home while it runs. None of it stays, not even after SIGTERM.
 
-A session's folder is `stepledger-*` in the system's temporary folder, locked by its process. The next session removes the
-folders whose process has ended.
+A session's folder is `stepledger-*` in the system's temporary folder, locked by its process. The next session
+removes the folders whose process has ended, as after SIGKILL.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def folder() -> Iterator[Path]:
 
 @contextmanager
 def held(made: Path) -> Iterator[None]:
-    """Remove this folder at the end. SIGTERM and SIGHUP remove it too: they end the process with 143 (128 + 15) or 129."""
+    """Remove this folder at the end. SIGTERM and SIGHUP remove it too, and exit with 143 or 129."""
     _held.add(made)
     with _ended_by_signals():
         try:
@@ -66,7 +66,7 @@ def held(made: Path) -> Iterator[None]:
 
 
 def remove_held() -> None:
-    """Remove all folders held now, for a process that ends without unwinding while threads of DuckDB may still write to them."""
+    """Remove all folders held now, for a process that ends at once; DuckDB may still write to them."""
     for made in [*_held]:
         for _ in range(100):
             shutil.rmtree(made, ignore_errors=True)
@@ -78,8 +78,8 @@ def remove_held() -> None:
 def _ended_by_signals() -> Iterator[None]:
     """Take SIGTERM and SIGHUP, unless somebody else does (`watch`) or they are ignored (`nohup`).
 
-    Python runs a handler between two of its own instructions, and a statement in DuckDB can take minutes. But it writes a byte
-    for each signal at once: a thread reads that, cleans up and ends the process.
+    Python runs a handler between two of its own instructions, and a statement in DuckDB can take minutes. But
+    it writes a byte for each signal at once: a thread reads that, cleans up and ends the process.
     """
     taken = [number for number in _SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
     if not taken or threading.current_thread() is not threading.main_thread():

@@ -247,7 +247,8 @@ def _print_rollups(out: Console, screen: Screen) -> None:
         _row(table, r["rollup"], *_cells(r, is_wide=is_wide))
     total = next((s["ms_mean"] for s in screen.subtotals if s["name"] == "All GPU time"), 0)
     for s in screen.subtotals:
-        _row(table, s["name"], *_cells(s | {"share": s["ms_mean"] / total if total else None}, is_wide=is_wide), style="italic")
+        share = s["ms_mean"] / total if total else None
+        _row(table, s["name"], *_cells(s | {"share": share}, is_wide=is_wide), style="italic")
     _print_table(out, table)
     _note(out, "p50 is summed kernel time: kernels overlap, so it may exceed wall.")
     _note(out, "exposed books each instant once.")
@@ -295,7 +296,8 @@ def _heading(out: Console, text: str) -> None:
 
 def _note(out: Console, text: str, *, indent: str = "  ", style: str = "") -> None:
     """Words on the screen, wrapped with their indent."""
-    out.print(textwrap.fill(printable(text), out.width, initial_indent=indent, subsequent_indent=indent), style=style, markup=False, soft_wrap=True)
+    filled = textwrap.fill(printable(text), out.width, initial_indent=indent, subsequent_indent=indent)
+    out.print(filled, style=style, markup=False, soft_wrap=True)
 
 
 def _print_refusal(out: Console, screen: Screen) -> None:
@@ -307,5 +309,6 @@ def _print_refusal(out: Console, screen: Screen) -> None:
     for name in ("", "busy ms", "exposed ms", "calls", "share"):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     for r in screen.capture:
-        _row(table, r["rollup"], f"{r['busy_ns'] / 1e6:.3f}", f"{r['exposed_ns'] / 1e6:.3f}", str(r["calls"]), f"{r['busy_ns'] / total:.1%}")
+        times = (f"{r[key] / 1e6:.3f}" for key in ("busy_ns", "exposed_ns"))
+        _row(table, r["rollup"], *times, str(r["calls"]), f"{r['busy_ns'] / total:.1%}")
     _print_table(out, table)

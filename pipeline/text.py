@@ -1,7 +1,8 @@
 """Text from elsewhere, made safe for what reads it: a terminal, a log, a JSON parser, a spreadsheet.
 
-Names of files, kernels and GPUs come out of traces that anyone may have written. Everything that stepledger prints goes through
-`printable` (or `json_text`), so that none of them moves a cursor, sets a title or turns a line around.
+Names of files, kernels and GPUs come out of traces that anyone may have written. Everything that stepledger
+prints goes through `printable` (or `json_text`), so that none of them moves a cursor, sets a title or turns a
+line around.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import re
 from json.encoder import encode_basestring
 
 FORMULA = r"^([=+\-@\t\r\n\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}])"
-"""The first characters (half and full width) that make a spreadsheet run a cell: an expression for DuckDB and polars."""
+"""The first characters (half and full width) that make a spreadsheet run a cell, for DuckDB and polars."""
 _FORMULA = re.compile(r"[=+\-@\t\r\n\uFF1D\uFF0B\uFF0D\uFF20]")
 
 
 def printable(text: str) -> str:
-    """A text that stays on one line: line breaks, control and bidi characters and bytes that are no text are escaped."""
+    """A text that stays on its line: line breaks, control and bidi characters and the like are escaped."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
@@ -27,7 +28,7 @@ def printable_lines(text: str) -> str:
 
 
 def json_text(text: str) -> str:
-    r"""A JSON string: what is not printable is written as \uXXXX, so it is lossless and safe on a terminal."""
+    r"""A JSON string. What is not printable is written as \uXXXX: lossless, and safe on a terminal."""
     quoted = encode_basestring(text)
     return quoted if quoted.isprintable() else "".join(c if c.isprintable() else _utf16(c) for c in quoted)
 

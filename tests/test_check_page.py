@@ -1,4 +1,4 @@
-"""The page of check results: everything is on it, every text is text, and a browser asks nobody for anything."""
+"""The page of check results: everything is on it, every text is text, and a browser requests nothing."""
 
 from __future__ import annotations
 
@@ -22,10 +22,16 @@ from pipeline.home import Home
 from pipeline.quality import check_run, docs_page
 from tests.homes import copied
 
-ATTACKS = ["<svg onload=alert(1)>", "src=//evil.example/x.js", "</code></div><script>alert(1)</script>", '"><img src=x onerror=alert(1)>']
+ATTACKS = [
+    "<svg onload=alert(1)>",
+    "src=//evil.example/x.js",
+    "</code></div><script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+]
 PASSED = Result("steps_in_order", "fail", 0, None, "Steps overlap.", "Report it.")
-WARNED = Result("clock_jump", "warn", 1234, '[{"rank":0,"x":null},{"rank":1,"x":1.5}]', "A clock jumped.", "Record again.")
-FAILED = Result("contract.steps", "fail", 2, json.dumps(ATTACKS), "The mart steps breaks its contract.", "Rebuild the run.")
+SAMPLE = '[{"rank":0,"x":null},{"rank":1,"x":1.5}]'
+WARNED = Result("clock_jump", "warn", 1234, SAMPLE, "A clock jumped.", "Record again.")
+FAILED = Result("contract.steps", "fail", 2, json.dumps(ATTACKS), "It is broken.", "Rebuild the run.")
 
 
 class Page(HTMLParser):
@@ -90,7 +96,8 @@ def test_markup_in_any_text_is_text(tmp_path: Path, field: str, attack: str) -> 
 
     def with_text(text: str) -> Page:
         values = {"check": "c", "means": "m", "todo": "t", "sample": "s"} | {field: text}
-        result = Result(values["check"], "fail", 1, json.dumps([values["sample"]]), values["means"], values["todo"])
+        sample = json.dumps([values["sample"]])
+        result = Result(values["check"], "fail", 1, sample, values["means"], values["todo"])
         return Page(written(tmp_path, result))
 
     found, harmless = with_text(attack), with_text("harmless")
@@ -108,14 +115,16 @@ def test_no_text_adds_an_element(tmp_path_factory: pytest.TempPathFactory, text:
 
 
 def test_the_page_asks_for_nothing(tmp_path: Path) -> None:
-    """No address in any attribute or style, no script; the policy forbids every request and every style but the page's own."""
+    """No address in any attribute or style, no script; the policy forbids requests and foreign styles."""
     page = Page(written(tmp_path, PASSED, WARNED, FAILED))
     names = {name for _, attributes in page.elements for name, _ in attributes}
     assert names == {"charset", "class", "content", "data-label", "http-equiv", "lang", "name", "scope"}
-    assert {"script", "link", "img", "iframe", "form", "a", "object", "base"} & {tag for tag, _ in page.elements} == set()
+    tags = {tag for tag, _ in page.elements}
+    assert tags & {"script", "link", "img", "iframe", "form", "a", "object", "base"} == set()
     assert "url(" not in page.style
     assert "@import" not in page.style
-    (policy,) = (dict(given)["content"] for _, given in page.elements if dict(given).get("http-equiv") == "Content-Security-Policy")
+    metas = [dict(given) for tag, given in page.elements if tag == "meta"]
+    (policy,) = (meta["content"] for meta in metas if meta.get("http-equiv") == "Content-Security-Policy")
     digest = b64encode(hashlib.sha256(page.style.encode()).digest()).decode()
     assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
@@ -123,9 +132,11 @@ def test_the_page_asks_for_nothing(tmp_path: Path) -> None:
 def test_the_page_suits_a_phone_and_a_dark_screen(tmp_path: Path) -> None:
     """It says so to the browser, and names each cell where columns have no room for a head."""
     page = Page(written(tmp_path, FAILED))
-    assert ("meta", (("name", "viewport"), ("content", "width=device-width, initial-scale=1"))) in page.elements
+    viewport = (("name", "viewport"), ("content", "width=device-width, initial-scale=1"))
+    assert ("meta", viewport) in page.elements
     assert "prefers-color-scheme:dark" in page.style
-    assert [dict(given).get("data-label") for tag, given in page.elements if tag == "td"][:4] == ["Result", "Severity", "Check", "Wrong rows"]
+    labels = [dict(given).get("data-label") for tag, given in page.elements if tag == "td"]
+    assert labels[:4] == ["Result", "Severity", "Check", "Wrong rows"]
 
 
 def test_what_an_earlier_version_wrote_is_removed(tmp_path: Path) -> None:
@@ -138,15 +149,15 @@ def test_what_an_earlier_version_wrote_is_removed(tmp_path: Path) -> None:
 
 
 def test_attacks_in_a_mart_are_shown_as_text_and_the_check_succeeds(built: Home, tmp_path: Path) -> None:
-    """A value outside its set is in the sample of the contract's result, which comes from Great Expectations."""
+    """A value outside its set is in the sample of the contract's result, as Great Expectations found it."""
     home = copied(built, tmp_path / "home")
     mart = home.mart_run("a") / "kernel_breakdown.parquet"
     changed = "".join(f" WHEN {number} THEN {literal(attack)}" for number, attack in enumerate(ATTACKS))
     with duck.working(tmp_path / "spill", threads=1, memory_limit="1GB") as con:
         con.execute(f"CREATE TABLE before AS FROM read_parquet({literal(mart)}, hive_partitioning = false)")
         con.execute(
-            f"COPY (SELECT * REPLACE (CASE row_number() OVER () - 1 {changed} ELSE category END AS category) FROM before) "
-            f"TO {literal(mart)} (FORMAT parquet)"
+            f"COPY (SELECT * REPLACE (CASE row_number() OVER () - 1 {changed} ELSE category END AS category) "
+            f"FROM before) TO {literal(mart)} (FORMAT parquet)"
         )
         assert duck.scalar(con, "SELECT count(*) FROM before") > len(ATTACKS)
     results = check_run(home, "a")
@@ -156,10 +167,15 @@ def test_attacks_in_a_mart_are_shown_as_text_and_the_check_succeeds(built: Home,
     assert [attack in row[4] for attack in ATTACKS[:2]] == [True, True]
     assert not any(name.startswith("on") for _, given in page.elements for name, _ in given)
     assert sorted(row[2] for row in page.rows[1:]) == sorted([r.check for r in results])
-    assert {r.check for r in results} == {*(c.name for c in checks()), *(f"contract.{t}" for t in contracts("marts"))}
+    of_contracts = {f"contract.{table}" for table in contracts("marts")}
+    assert {r.check for r in results} == {check.name for check in checks()} | of_contracts
 
 
-def test_a_check_that_cannot_be_carried_out_leaves_the_earlier_page(built: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_cannot_be_carried_out_leaves_the_earlier_page(
+    built: Home,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It says nothing of the data."""
 
     def fail(*_rest: object) -> list[Result]:

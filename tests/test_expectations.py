@@ -44,7 +44,13 @@ ASKED = next(check for check in checks() if check.name == "clock_jump")
 """A question that none of the broken marts here answers differently."""
 
 
-def judge_one(judged: Judged, monkeypatch: pytest.MonkeyPatch, table: str, select: str, extra: list[Any] | None = None) -> list[Result]:
+def judge_one(
+    judged: Judged,
+    monkeypatch: pytest.MonkeyPatch,
+    table: str,
+    select: str,
+    extra: list[Any] | None = None,
+) -> list[Result]:
     """Judge a single mart, replaced by `select` over the good one, and one SQL check."""
     contract = contracts("marts")[table]
     monkeypatch.setattr(expectations, "contracts", lambda _layer: {table: contract})
@@ -107,7 +113,10 @@ def test_a_mart_that_breaks_its_contract_fails_its_result_and_no_other(
     assert broken["unexpected"]
 
 
-def test_an_expectation_that_raises_is_an_error_and_no_finding(judged: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expectation_that_raises_is_an_error_and_no_finding(
+    judged: Judged,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A column that does not exist says something of the check, not of the data."""
     gxe: Any = import_module("great_expectations.expectations")
     missing = [gxe.ExpectColumnValuesToNotBeNull(column="not_there")]

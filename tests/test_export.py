@@ -178,10 +178,12 @@ def with_formulas(built: Home, tmp_path: Path) -> Home:
     for table, column in (("step_breakdown", "category"), ("steps", "phase")):
         mart = home.mart_run("a") / f"{table}.parquet"
         with duckdb.connect() as con:
-            con.execute(f"CREATE TABLE before AS SELECT row_number() OVER () - 1 AS n, * FROM read_parquet({literal(mart)})")
+            numbered = f"SELECT row_number() OVER () - 1 AS n, * FROM read_parquet({literal(mart)})"
+            con.execute(f"CREATE TABLE before AS {numbered}")
             con.execute(
                 f"COPY (SELECT * EXCLUDE (n, number, text) REPLACE (text AS {column}) FROM before "
-                f"INNER JOIN (VALUES {texts}) AS f (number, text) ON n % {len(FORMULAS)} = number) TO {literal(mart)} (FORMAT parquet)"
+                f"INNER JOIN (VALUES {texts}) AS f (number, text) ON n % {len(FORMULAS)} = number) "
+                f"TO {literal(mart)} (FORMAT parquet)"
             )
     return home
 
@@ -197,13 +199,14 @@ def test_a_csv_has_no_formula_unless_it_is_raw(with_formulas: Home, tmp_path: Pa
     """Texts get an apostrophe; everything else, and the order of the rows, is that of the mart."""
     done = export_run(with_formulas, "a", "step_breakdown", "csv", tmp_path / "x.csv", wide=False, raw=raw)
     assert texts_of(done.path, "category") == set(FORMULAS if raw else GUARDED)
-    columns = [c.name for c in contracts("marts")["step_breakdown"].columns if c.name != "category"]
-    wanted = mart(with_formulas, f"SELECT * FROM step_breakdown WHERE run_id = 'a' ORDER BY {', '.join(GRAIN)}")
-    at = [[c.name for c in contracts("marts")["step_breakdown"].columns].index(name) for name in columns]
-    assert [[row[n] for n in at] for row in from_file(done.path, "step_breakdown")] == [[row[n] for n in at] for row in wanted]
+    grain = ", ".join(contracts("marts")["step_breakdown"].grain)
+    wanted = mart(with_formulas, f"SELECT * FROM step_breakdown WHERE run_id = 'a' ORDER BY {grain}")
+    at = [c.name for c in contracts("marts")["step_breakdown"].columns].index("category")
 
+    def others(rows: Rows) -> list[object]:
+        return [row[:at] + row[at + 1 :] for row in rows]
 
-GRAIN = contracts("marts")["step_breakdown"].grain
+    assert others(from_file(done.path, "step_breakdown")) == others(wanted)
 
 
 @pytest.mark.parametrize("raw", [False, True])
@@ -252,11 +255,17 @@ def test_a_file_that_is_replaced_keeps_its_owner(built: Home, tmp_path: Path) ->
     target.chmod(0o600)
     os.chown(target, 12345, 12346)
     steps_to(built, target)
-    assert (target.stat().st_uid, target.stat().st_gid, target.stat().st_mode & 0o777) == (12345, 12346, 0o600)
+    status = target.stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (12345, 12346, 0o600)
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_link_stays_and_its_target_is_written(built: Home, tmp_path: Path, wanted: bytes, is_there: bool) -> None:
+def test_a_link_stays_and_its_target_is_written(
+    built: Home,
+    tmp_path: Path,
+    wanted: bytes,
+    is_there: bool,
+) -> None:
     """Over two links, into another folder; the manifest is beside the name that was given."""
     target = tmp_path / "elsewhere" / "y.csv"
     target.parent.mkdir()
@@ -267,7 +276,8 @@ def test_a_link_stays_and_its_target_is_written(built: Home, tmp_path: Path, wan
     link = tmp_path / "x.csv"
     link.symlink_to(tmp_path / "middle")
     assert steps_to(built, link).manifest == tmp_path / "x.csv.manifest.json"
-    assert (link.is_symlink(), (tmp_path / "middle").is_symlink(), target.read_bytes()) == (True, True, wanted)
+    assert [path.is_symlink() for path in (link, tmp_path / "middle", target)] == [True, True, False]
+    assert target.read_bytes() == wanted
     assert not is_there or target.stat().st_mode & 0o777 == 0o600
     assert [p.name for p in target.parent.iterdir()] == ["y.csv"]
 
@@ -328,9 +338,10 @@ def test_an_open_file_is_written_into(built: Home, tmp_path: Path, wanted: bytes
     """The shell's file behind /dev/stdout is not replaced under it: what stands there stays, as with `>>`."""
     out = tmp_path / "out.csv"
     out.write_bytes(b"before\n")
+    arguments = ["--home", str(built.root), "export", "steps", "--run", "a", "--output", place]
     with out.open("ab") as stdout:
         done = subprocess.run(
-            [sys.executable, "-m", "pipeline", "--home", built.root, "export", "steps", "--run", "a", "--output", place],
+            [sys.executable, "-m", "pipeline", *arguments],
             stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=120, env=environment(),
         )  # fmt: skip
     said = f"written into {place}, which is no regular file: there is no manifest beside it\n"
@@ -355,7 +366,8 @@ def test_what_cannot_take_a_file_is_a_usage_error(built: Home, tmp_path: Path, k
             place = tmp_path / "x"
             place.symlink_to("folder")
     before = place.lstat()
-    with pytest.raises(UsageError, match="is a folder; name a file in it" if "folder" in kind else "cannot be written"):
+    says = "is a folder; name a file in it" if "folder" in kind else "cannot be written"
+    with pytest.raises(UsageError, match=says):
         steps_to(built, place)
     assert place.lstat().st_ino == before.st_ino
     assert not list(tmp_path.glob("*manifest.json"))
@@ -382,7 +394,8 @@ def on_a_terminal(*arguments: str | Path) -> tuple[int, bytes, str]:
 @pytest.mark.parametrize("output", ["-", "/dev/stdout"])
 def test_a_csv_on_a_terminal_is_escaped(with_formulas: Home, output: str) -> None:
     """And its lines stay lines."""
-    code, shown, err = on_a_terminal("--home", with_formulas.root, "export", "--raw", "--run", "a", "--output", output)
+    arguments = ["export", "--raw", "--run", "a", "--output", output]
+    code, shown, err = on_a_terminal("--home", with_formulas.root, *arguments)
     assert code == 0, err
     assert shown.decode().replace("\n", "").isprintable()
     assert rb"\t=1" in shown
@@ -390,7 +403,8 @@ def test_a_csv_on_a_terminal_is_escaped(with_formulas: Home, output: str) -> Non
 
 def test_parquet_on_a_terminal_is_a_usage_error(built: Home) -> None:
     """It is no text."""
-    code, shown, err = on_a_terminal("--home", built.root, "export", "--run", "a", "--format", "parquet", "--output", "-")
+    arguments = ["export", "--run", "a", "--format", "parquet", "--output", "-"]
+    code, shown, err = on_a_terminal("--home", built.root, *arguments)
     assert (code, shown) == (2, b"")
     assert "Parquet is not written to a terminal" in err
 

@@ -39,7 +39,7 @@ def test_bars_show_names_as_text(what: str) -> None:
     """A name is neither a control sequence nor markup; only what draws the bar itself is one."""
     progress = Progress()
     screen = io.StringIO()
-    progress._console = Console(file=screen, force_terminal=True, width=200, highlight=False, soft_wrap=True, _environ={})
+    progress._console = Console(file=screen, force_terminal=True, width=200, highlight=False, _environ={})
     if what == "task":
         with progress.task(NASTY):
             pass

@@ -39,7 +39,7 @@ ESCAPED = r"\x1b[2J\u202e\rz"
 
 
 @pytest.mark.parametrize("form", ["table", "md", "json", "csv"])
-def test_nothing_that_a_terminal_obeys_is_printed(capsys: pytest.CaptureFixture[str], form: ReportFormat) -> None:
+def test_nothing_a_terminal_obeys_is_printed(capsys: pytest.CaptureFixture[str], form: ReportFormat) -> None:
     """Neither from titles and notes nor from cells; a note is one line. CSV in a pipe keeps its cells."""
     write_reports([Report(NASTY, ["a"], [[NASTY]], [f"{NASTY}\n{NASTY}"])], form)
     found = capsys.readouterr()

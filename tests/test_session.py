@@ -1,4 +1,4 @@
-"""What a command writes outside the home: it is private, ends with the command however that ends, and nobody else's is touched."""
+"""What a command writes outside the home: private, gone with the command, and nothing else is removed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from pipeline.errors import ExitCode, UsageError
 from pipeline.home import Home
 from tests.homes import environment, fingerprint
 
-SPILLING = "SELECT max(s) FROM (SELECT repeat('k', 200) || n AS s FROM range(1_000_000_000) AS r (n) ORDER BY hash(n) LIMIT 900_000_000)"
+_LONG = "SELECT repeat('k', 200) || n AS s FROM range(1_000_000_000) AS r (n) ORDER BY hash(n)"
+SPILLING = f"SELECT max(s) FROM ({_LONG} LIMIT 900_000_000)"
 LITTLE_MEMORY = "from pipeline import cli, duck\nduck.READ_MEMORY = '80MB'\ncli.main()"
 PATIENCE_S = 120
 
@@ -52,6 +53,11 @@ def left(folder: Path, *files: str, name: str = "stepledger-x", mode: int = 0o70
     return aged(made)
 
 
+def linked(target: Path) -> None:
+    """A link beside a folder, with a session's name."""
+    target.with_name("stepledger-x").symlink_to(target)
+
+
 def started(*program: str | Path) -> subprocess.Popen[str]:
     """A program in a process of its own, with the signals that a shell would leave it."""
     return subprocess.Popen(
@@ -63,7 +69,8 @@ def started(*program: str | Path) -> subprocess.Popen[str]:
 def spilling(home: Home, temporary: Path) -> subprocess.Popen[str]:
     """A query that has begun to spill."""
     process = started(LITTLE_MEMORY, "--home", home.root, "query", SPILLING)
-    wait_until(lambda: process.poll() is not None or any(temporary.glob("stepledger-*/duckdb_temp_*storage*")))
+    spilled = "stepledger-*/duckdb_temp_*storage*"
+    wait_until(lambda: process.poll() is not None or any(temporary.glob(spilled)))
     assert process.poll() is None, process.communicate()
     return process
 
@@ -99,7 +106,12 @@ def test_an_error_removes_the_folder_too(temporary: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_ends_a_spilling_query_and_leaves_nothing(built: Home, temporary: Path, number: signal.Signals, code: int) -> None:
+def test_a_signal_ends_a_spilling_query_and_leaves_nothing(
+    built: Home,
+    temporary: Path,
+    number: signal.Signals,
+    code: int,
+) -> None:
     """128 and the number of the signal; neither a file outside the home nor one in it."""
     before = fingerprint(built.root)
     process = spilling(built, temporary)
@@ -133,7 +145,7 @@ def test_the_folder_of_a_live_query_is_left_alone(built: Home, temporary: Path) 
     assert ended(process) == (143, "")
 
 
-@pytest.mark.parametrize("files", [[], ["duckdb_temp_1_0_storage_S32K-0.tmp", "duckdb_temp_1_0_owner"], ["export"]])
+@pytest.mark.parametrize("files", [[], ["duckdb_temp_1_storage_S32K-0.tmp", "duckdb_temp_owner"], ["export"]])
 def test_an_abandoned_folder_is_removed(temporary: Path, files: list[str]) -> None:
     """With what a session may have written into it."""
     left(temporary, *files)
@@ -154,12 +166,12 @@ def test_another_sessions_folder_is_left_alone(temporary: Path) -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        pytest.param(lambda folder: left(folder, "stepledger.duckdb", "export"), id="a home that is called so"),
+        pytest.param(lambda folder: left(folder, "stepledger.duckdb", "export"), id="a home of this name"),
         pytest.param(lambda folder: left(folder, mode=0o755), id="a folder that others may read"),
         pytest.param(lambda folder: left(folder, name="stepladder-x"), id="another name"),
         pytest.param(lambda folder: (folder / "stepledger-x").touch(), id="a file"),
         pytest.param(lambda folder: os.mkfifo(folder / "stepledger-x"), id="a FIFO"),
-        pytest.param(lambda folder: (folder / "stepledger-x").symlink_to(left(folder, "export", name="mine")), id="a link"),
+        pytest.param(lambda folder: linked(left(folder, "export", name="mine")), id="a link"),
     ],
 )
 def test_what_no_session_made_is_left_alone(temporary: Path, make: Callable[[Path], object]) -> None:
@@ -184,7 +196,8 @@ def test_another_users_folder_is_left_alone(temporary: Path) -> None:
 def test_no_room_for_a_folder_is_a_usage_error(temporary: Path) -> None:
     """It says where to set another."""
     temporary.rmdir()
-    with pytest.raises(UsageError, match=r"no temporary folder can be made: No such file or directory\. .*TMPDIR"), session.folder():
+    says = r"no temporary folder can be made: No such file or directory\. .*TMPDIR"
+    with pytest.raises(UsageError, match=says), session.folder():
         pass
 
 
@@ -234,7 +247,7 @@ def test_a_session_in_another_thread_has_a_folder_too(temporary: Path) -> None:
 
 
 @pytest.mark.parametrize(("limit_s", "code"), [(0.2, ExitCode.USAGE), (0, ExitCode.INTERRUPTED)])
-def test_a_statement_that_cannot_be_stopped_leaves_nothing(temporary: Path, limit_s: float, code: ExitCode) -> None:
+def test_what_cannot_be_stopped_leaves_nothing(temporary: Path, limit_s: float, code: ExitCode) -> None:
     """The process ends without unwinding, at the limit as at Ctrl-C."""
     program = (
         "import os, signal, threading, time\nfrom pipeline import duck, session\nduck.STOP_S = 0.1\n"
@@ -250,8 +263,10 @@ def test_a_statement_that_cannot_be_stopped_leaves_nothing(temporary: Path, limi
 def test_a_signal_during_an_export_leaves_no_unfinished_file(built: Home, tmp_path: Path) -> None:
     """Nor the hidden folder beside it in which it is written."""
     program = (
-        "import sys, time\nfrom pathlib import Path\nfrom pipeline import export\nfrom pipeline.home import Home\n"
-        "def slow(_home, _table, aside, *_rest):\n    aside.write_text('half')\n    print('begun', flush=True)\n    time.sleep(600)\n"
+        "import sys, time\nfrom pathlib import Path\n"
+        "from pipeline import export\nfrom pipeline.home import Home\n"
+        "def slow(_home, _table, aside, *_rest):\n    aside.write_text('half')\n"
+        "    print('begun', flush=True)\n    time.sleep(600)\n"
         "export._written = slow\n"
         "export.export_run(Home(Path(sys.argv[1])), 'a', 'steps', 'csv', Path(sys.argv[2]), wide=False)"
     )
