@@ -9,8 +9,11 @@ from datetime import UTC, datetime
 
 import orjson
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, SpinnerColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.progress import Progress as Bars
+
+from pipeline.text import printable
 
 
 class Progress:
@@ -26,6 +29,7 @@ class Progress:
         """One line to stderr."""
         if self._quiet:
             return
+        text = printable(text)
         if self._json_log:
             line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "message": text}
             sys.stderr.write(orjson.dumps(line).decode() + "\n")
@@ -48,7 +52,7 @@ class Progress:
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
         with Bars(*columns, console=self._console, transient=True) as bars:
             self._bars = bars
-            task = bars.add_task(text, total=total)
+            task = bars.add_task(escape(printable(text)), total=total)
             try:
                 yield lambda count: bars.advance(task, count)
             finally:
@@ -61,5 +65,5 @@ class Progress:
             yield
             return
         with Bars(SpinnerColumn(), TextColumn("{task.description}"), console=self._console, transient=True) as bars:
-            bars.add_task(text)
+            bars.add_task(escape(printable(text)))
             yield

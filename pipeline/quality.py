@@ -12,6 +12,7 @@ import duckdb
 
 from pipeline import duck
 from pipeline.atomic import exchange_folder
+from pipeline.check_page import write_page
 from pipeline.checks import Result, ask, checks
 from pipeline.compact import settle
 from pipeline.contracts import contracts
@@ -27,7 +28,7 @@ from pipeline.warehouse import build_run, tidy, write_database
 
 def check_run(home: Home, run_id: str, *, with_docs: bool = True) -> list[Result]:
     """Check the marts of a run as they are now, write the results, and return them; `with_docs`: through Great Expectations,
-    with pages in the home's quality folder (without, pages of an earlier check are taken away: they speak of another build).
+    with a page in the home's quality folder (without, an earlier page is removed: it is about another build).
 
     Raises CheckError if a check itself fails, UsageError if there are no marts, ModelError if they cannot be read.
     """
@@ -42,11 +43,13 @@ def check_run(home: Home, run_id: str, *, with_docs: bool = True) -> list[Result
             if with_docs:
                 from pipeline.expectations import judge
 
-                results = judge(con, results, home.quality_run(run_id))
-            else:
-                shutil.rmtree(home.quality_run(run_id), ignore_errors=True)
+                results = judge(con, results)
             build_id = duck.scalar(con, "SELECT min(build_id) FROM run_facts")
             _write(con, home, run_id, build_id, results)
+            if with_docs:
+                write_page(home.quality_run(run_id), run_id, build_id, verdict(results), results)
+            else:
+                shutil.rmtree(home.quality_run(run_id), ignore_errors=True)
     except duckdb.Error as error:
         raise ModelError(f"its tables cannot be read; say `stepledger build --run {run_id}`. {error}") from error
     finally:
@@ -55,7 +58,7 @@ def check_run(home: Home, run_id: str, *, with_docs: bool = True) -> list[Result
 
 
 def check_runs(home: Home, run_ids: list[str], say: Callable[[str], None]) -> tuple[dict[str, list[Result]], list[ExitCode]]:
-    """Check runs with pages, holding the home for writing; the database then shows their verdicts.
+    """Check runs, each with a page, holding the home for writing; the database then shows their verdicts.
 
     A run that cannot be checked is said, and its exit code returned; it keeps what an earlier check found, and the others go on.
     """
@@ -112,5 +115,5 @@ def verdict(results: list[Result]) -> str:
 
 
 def docs_page(home: Home, run_id: str) -> Path:
-    """The entry page of a run's quality pages."""
+    """The page of a run's check results."""
     return home.quality_run(run_id) / "index.html"

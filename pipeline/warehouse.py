@@ -8,12 +8,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import duckdb
 
-from pipeline import duck
+from pipeline import duck, session
 from pipeline.atomic import SCRATCH, exchange_folder, is_abandoned, remove, remove_asides, write_file
 from pipeline.compact import COMPACTED, built_facts, checked_builds, relation, remove_compacted, settle
 from pipeline.contracts import contracts
@@ -215,7 +214,7 @@ def reading(home: Home) -> Iterator[duckdb.DuckDBPyConnection]:
 
     It spills into a folder of the system's, so that it writes nothing into the home, which may be somebody else's.
     """
-    with TemporaryDirectory(prefix="stepledger-", ignore_cleanup_errors=True) as spill, opened(home) as con:
+    with session.folder() as spill, opened(home) as con:
         lake = home.raw.parent.resolve()
         con.execute(f"SET temp_directory = {literal(spill)}")
         con.execute(f"SET max_temp_directory_size = {literal(SPILL_LIMIT)}")

@@ -65,7 +65,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Home:
 @pytest.fixture
 def without_gx(monkeypatch: pytest.MonkeyPatch) -> None:
     """`check` without the seconds that Great Expectations takes: its part has tests of its own."""
-    monkeypatch.setattr("pipeline.expectations.judge", lambda _con, asked, _folder: asked)
+    monkeypatch.setattr("pipeline.expectations.judge", lambda _con, asked: asked)
 
 
 def call(home: Home, *arguments: str) -> Result:
@@ -239,14 +239,14 @@ def test_the_manifest_records_the_verdict(judged: Home, tmp_path: Path, run: str
 
 @pytest.mark.usefixtures("without_gx")
 def test_check_prints_what_is_wrong_and_exits_5_when_a_run_fails(judged: Home, tmp_path: Path) -> None:
-    """One line a run with its verdict and pages, then the checks that failed, and no check that passed."""
+    """One line a run with its verdict and page, then the checks that failed, and no check that passed."""
     home = copied(judged, tmp_path / "home")
     done = call(home, "check")
     assert done.exit_code == ExitCode.QUALITY
-    first = [line for line in done.stdout.splitlines() if "checks passed; pages:" in line]
+    first = [line for line in done.stdout.splitlines() if "checks passed; page:" in line]
     total = len(all_checks())
     assert [line.split(", ")[0] for line in first] == ["bad: fail", "fine: pass", "odd: warn"]
-    assert f"{total} of {total} checks passed; pages: {docs_page(home, 'fine')}" in first[1]
+    assert f"{total} of {total} checks passed; page: {docs_page(home, 'fine')}" in first[1]
     assert "file_issues_fail" in done.stdout
     assert "unclassified_share" in done.stdout
     assert "booked_once" not in done.stdout
