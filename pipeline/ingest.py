@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -39,7 +38,6 @@ from pipeline.schedule import Executor, Processes, Serial, WorkerDied
 from pipeline.settings import Settings
 from pipeline.sources.detect import fresh_export
 from pipeline.sources.job import MAX_BYTES
-from pipeline.sources.names import printable
 from pipeline.warehouse import stale_runs, tidy, unchecked_runs, write_database
 from pipeline.work import Building, Landing, build_and_check, home_error, land_file, said_by
 
@@ -82,7 +80,7 @@ def drain(home: Home, progress: Progress, means: Means | None = None) -> Outcome
         ready = []
         for item in inbox.waiting(home.inbox):
             if reason := inbox.not_settled(item):
-                progress.say(printable(f"left in the inbox: {item.place}: {reason}"))
+                progress.say(f"left in the inbox: {item.place}: {reason}")
             else:
                 ready.append(item)
         _Landings(home, progress, means or Means(), outcome, from_inbox=True).land(ready)
@@ -251,7 +249,7 @@ class _Landings:
             self._refuse(item, TraceError(item.path.name, where="reading it", found=f"that {error}", wanted=wanted))
         else:
             self.outcome.codes.append(ExitCode.BUG)
-            self.progress.say("".join(traceback.format_exception(error)))
+            self.progress.say_error(error)
             found = f"a bug of stepledger: {said_by(error)} ({type(error).__name__})"
             self._refuse(item, TraceError(item.path.name, where="reading it", found=found, wanted="a table", advice="Report it with the file."))
 
@@ -286,7 +284,7 @@ class _Landings:
         self._say(f"left where it is: {item.path.name}: {said}")
 
     def _say(self, text: str) -> None:
-        self.progress.say(printable(text))
+        self.progress.say(text)
 
 
 def facts_in(home: Home, item: Waiting) -> dict[str, Any]:
@@ -328,7 +326,7 @@ def _build(
                 progress.say(f"run {run_id}: {done.error}")
             elif done.error is not None:
                 outcome.codes.append(ExitCode.BUG)
-                progress.say("".join(traceback.format_exception(done.error)))
+                progress.say_error(done.error)
                 progress.say(f"run {run_id}: a bug of stepledger: {said_by(done.error)}. Report it.")
             elif done.value is not None:
                 outcome.built.append(run_id)
