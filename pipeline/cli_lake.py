@@ -29,9 +29,11 @@ def watch(
     """Do what `run` does whenever files arrive in the inbox, until stopped."""
     from pipeline.export import export_built
     from pipeline.progress import Progress
+    from pipeline.versions import refuse_newer
     from pipeline.watch import Stop, Watcher
 
     home: Home = context.obj
+    refuse_newer(home)
     progress = Progress(json_log=json_log)
     with means_of(home, workers, memory_limit, scheduler, max_bytes) as means, Stop().listening(progress.say) as stop:
         code = Watcher(home, means, progress, lambda outcome: export_built(home, outcome.verdicts, progress.say)).run(stop)
@@ -86,8 +88,10 @@ def retry(context: typer.Context, files: Annotated[list[str] | None, typer.Argum
     """Put quarantined files back into the inbox, for the next `run` or a running `watch`."""
     from pipeline.inbox import retry as retry_files
     from pipeline.progress import Progress
+    from pipeline.versions import refuse_newer
 
     home: Home = context.obj
+    refuse_newer(home)
     with home.writing(Progress().say):
         for place in retry_files(home, files):
             typer.echo(str(place))
@@ -100,10 +104,12 @@ def forget(
 ) -> None:
     """Take a run out of the lake; its originals stay in the archive."""
     from pipeline.progress import Progress
+    from pipeline.versions import refuse_unreadable
     from pipeline.warehouse import forget as forget_run
     from pipeline.warehouse import write_database
 
     home: Home = context.obj
+    refuse_unreadable(home)
     (run_id,) = _known(home, run)
     if not yes and not typer.confirm(f"Remove run {run_id} from the lake ({home.raw_run(run_id)})?", err=True):
         raise UsageError("nothing was removed")
@@ -120,9 +126,11 @@ def compact(
     """Put the marts of old runs into few files, so that questions over thousands of runs stay fast."""
     from pipeline.compact import compact_runs, compactable
     from pipeline.progress import Progress
+    from pipeline.versions import refuse_unreadable
     from pipeline.warehouse import tidy, write_database
 
     home: Home = context.obj
+    refuse_unreadable(home)
     progress = Progress()
     with home.writing(progress.say):
         tidy(home)
@@ -169,7 +177,7 @@ def describe(
     """Say what a trace cannot tell of a run (or put a run.toml beside its traces), and rebuild it."""
     from pipeline.ingest import say_of_run
     from pipeline.progress import Progress
-    from pipeline.warehouse import find_run, reading
+    from pipeline.warehouse import known_run, run_id_of
 
     said = {
         "model": model, "layers": layers, "hidden_size": hidden, "experts": experts, "experts_per_token": top_k,
@@ -182,8 +190,7 @@ def describe(
     given = {key: value for key, value in said.items() if value is not None}
     if not given:
         raise UsageError("nothing said; see `stepledger describe --help`")
-    with reading(context.obj) as con:
-        run_id = find_run(con, run)
+    run_id = run_id_of(context.obj, run, known_run)
     outcome = say_of_run(context.obj, run_id, given, Progress())
     typer.echo(run_id)
     leave(outcome.codes)

@@ -15,7 +15,8 @@ import orjson
 from pipeline import duck
 from pipeline.errors import UsageError
 from pipeline.home import Home
-from pipeline.warehouse import builds, reading, stable
+from pipeline.views import left_out_of
+from pipeline.warehouse import builds, reading, say_left_out, stable
 
 _T = TypeVar("_T")
 TIMEOUT_S = 600.0
@@ -67,7 +68,8 @@ def asked(home: Home, sql: str, timeout_s: float = TIMEOUT_S) -> Iterator[Answer
                 held += batch
             return columns, stream, held
 
-        columns, stream, held = stable(home, begin)
+        columns, stream, held = stable(home, begin, across_runs=True)
+        say_left_out(stream.left_out)
         yield Answer(columns, chain(held, stream.rest()))
 
 
@@ -77,6 +79,7 @@ class _Stream:
     def __init__(self, home: Home, con: duckdb.DuckDBPyConnection, patience: duck.Patience) -> None:
         self._home, self._con, self._patience = home, con, patience
         self._builds = builds(home)
+        self.left_out = left_out_of(con)
 
     def start(self, sql: str) -> list[str]:
         """Begin, and return the names of the columns."""
