@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import orjson
 
@@ -81,6 +82,22 @@ def mart_rows(home: Home) -> dict[str, list[tuple[object, ...]]]:
             columns = "* EXCLUDE (build_id)" if table == "run_facts" else "*"
             found[table] = duck.rows(con, f"SELECT {columns} FROM {table} ORDER BY ALL")
     return found
+
+
+def damage(file: Path, kind: str) -> None:
+    """Do to a file what disks and people do: leave nothing of it, half of it, other bytes, or no file at all."""
+    data = file.read_bytes()
+    file.unlink()
+    if kind != "missing":
+        file.write_bytes({"empty": b"", "half": data[: len(data) // 2], "garbage": bytes(reversed(data))}[kind])
+
+
+class Called(NamedTuple):
+    """What a command called in this process did."""
+
+    code: int
+    out: str
+    err: str
 
 
 def command(*arguments: str | Path, columns: int | None = None) -> subprocess.CompletedProcess[str]:
