@@ -23,6 +23,7 @@ from pipeline import duck, models
 from pipeline.atomic import commit_folder, write_file
 from pipeline.contracts import contracts
 from pipeline.damage import BUILT, damage_of, is_damaged, unreadable_file
+from pipeline.dropped import mode_of, same_mode
 from pipeline.duck import literal
 from pipeline.errors import ModelError
 from pipeline.home import TEMPLATE, Home
@@ -98,6 +99,7 @@ def compact_runs(home: Home, run_ids: list[str]) -> str:
                         "(FORMAT parquet, COMPRESSION zstd)"
                     )
         builds = {r: _build_in(home.mart_run(r)) for r in run_ids}
+        same_mode(staged / "out", mode_of(*map(home.raw_run, run_ids)))
         commit_folder(staged / "out", home.compact / f"gen={gen}")
     except duckdb.Error as error:
         damage = next((found for run_id in run_ids if (found := unreadable_file(home, run_id, BUILT))), None)

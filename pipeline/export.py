@@ -18,6 +18,7 @@ import orjson
 from pipeline import __version__, destination, duck, session
 from pipeline.atomic import scratch
 from pipeline.contracts import contracts
+from pipeline.dropped import mode_of, same_mode
 from pipeline.duck import literal
 from pipeline.errors import UsageError
 from pipeline.home import Home
@@ -74,6 +75,8 @@ def export_run(
             noted.write_bytes(text)
             destination.put(aside, target)
             destination.put(noted, manifest)
+            if output is None:
+                same_mode(target.parent, mode_of(home.raw_run(run_id)))
     except OSError as error:
         raise UsageError(f"{target}: cannot be written: {error.strerror}") from error
     return Exported(target, manifest, rows)

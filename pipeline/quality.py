@@ -17,6 +17,7 @@ from pipeline.checks import CheckError, Result, ask, checks
 from pipeline.compact import settle
 from pipeline.contracts import Layer, contracts
 from pipeline.damage import damage_of, unreadable_file
+from pipeline.dropped import mode_of, same_mode
 from pipeline.duck import literal
 from pipeline.errors import ExitCode, ModelError, StepledgerError, UsageError, home_trouble
 from pipeline.home import Home
@@ -54,6 +55,7 @@ def check_run(home: Home, run_id: str, *, with_docs: bool = True) -> list[Result
             _write(con, home, run_id, build_id, results)
             if with_docs:
                 write_page(home.quality_run(run_id), run_id, build_id, verdict(results), results)
+                same_mode(home.quality_run(run_id), mode_of(home.raw_run(run_id)))
             else:
                 shutil.rmtree(home.quality_run(run_id), ignore_errors=True)
     except (CheckError, duckdb.Error, OSError) as error:
@@ -112,6 +114,7 @@ def _write(con: duckdb.DuckDBPyConnection, home: Home, run_id: str, build_id: st
             f"COPY (SELECT {contract.select_list()} FROM (VALUES {values}) AS result ({names}) ORDER BY ALL) "
             f"TO {literal(staged / 'quality.parquet')} (FORMAT parquet)"
         )
+        same_mode(staged, mode_of(home.raw_run(run_id)))
         target = home.quality_lake_run(run_id)
         exchange_folder(staged, target, home.staging)
     finally:

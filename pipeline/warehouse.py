@@ -21,6 +21,7 @@ from pipeline.atomic import SCRATCH, exchange_folder, is_abandoned, remove, remo
 from pipeline.compact import Manifest, built_facts, checked_builds, remove_compacted, settle
 from pipeline.contracts import Layer
 from pipeline.damage import BUILT, Damage, damage_of, damaged_runs, incomplete_runs, unreadable_file, unreadable_runs
+from pipeline.dropped import mode_of, same_mode
 from pipeline.duck import literal
 from pipeline.errors import ModelError, UsageError, home_trouble
 from pipeline.home import Home
@@ -121,6 +122,7 @@ def build_run(home: Home, run_id: str, rules: RuleSet, settings: Settings) -> st
             threads=settings.threads,
             memory_limit=settings.memory_limit,
         )
+        same_mode(out, mode_of(home.raw_run(run_id)))
         exchange_folder(out, home.mart_run(run_id), home.staging)
     except (ModelError, duckdb.Error, OSError) as error:
         if home_trouble(error) is not None:

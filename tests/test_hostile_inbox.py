@@ -271,3 +271,20 @@ def test_a_spill_folder_that_cannot_be_made_is_said(home: Home, command_name: st
     (home.root / "settings.toml").write_text('spill = "/proc/nope"\n')
     done = command("--home", home.root, command_name)
     assert (done.returncode, "spill: /proc/nope" in done.stderr) == (2, True)
+
+
+def test_what_is_made_of_a_private_file_is_private(home: Home, tmp_path: Path) -> None:
+    """Raw tables, marts, results, page, export and compacted tables; those of a file that all may read can be read by all."""
+    for run, mode in (("private", 0o600), ("public", 0o644)):
+        drop(home, rank_trace(tmp_path / f"{run}.json", ranks=1), f"{run}/t-rank-0.json").chmod(mode)
+    for arguments in (("run",), ("check",), ("compact", "--older-than-days", "0")):
+        done = command("--home", home.root, *arguments)
+        assert done.returncode == 0, done.stderr
+    for run, may_read in (("private", False), ("public", True)):
+        made = [p for p in home.root.rglob("*") if p.is_file() and f"/{run}/" in f"{p.relative_to(home.root)}/".replace("run_id=", "")]
+        made = [p for p in made if "archive" not in p.parts]
+        assert {p.suffix for p in made} >= {".parquet", ".csv", ".html"}
+        assert {bool(p.stat().st_mode & 0o044) for p in made} == {may_read}, run
+    compacted = [p for p in home.compact.glob("gen=*/*.parquet") if "_template" not in str(p)]
+    assert compacted
+    assert not any(p.stat().st_mode & 0o044 for p in compacted)
