@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import fcntl
 import os
 import re
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pipeline.errors import StepledgerError
@@ -18,7 +17,10 @@ from pipeline.errors import StepledgerError
 SCRATCH = "scratch-"
 """Begins the name of a folder in staging whose maker holds a lock in it, not the home's."""
 _ASIDE = re.compile(r"\..+\.[0-9a-f]{32}")
-_AT_FDCWD, _RENAME_NOREPLACE, _RENAME_EXCHANGE = -100, 1, 2
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+_NAME_BYTES = 255
+"""Longest name of a file."""
+_LAST_NUMBER = 100_000
 
 
 def sync_tree(folder: Path) -> None:
@@ -73,26 +75,16 @@ def _exchange(one: Path, other: Path) -> None:
         raise OSError(number, f"renameat2: {os.strerror(number)}", str(other))
 
 
-def free_name(target: Path) -> Path:
-    """This path, or where something is there already, the first with a number that is free."""
-    candidate, number = target, 1
-    while os.path.lexists(candidate):
-        number += 1
-        candidate = target.with_name(f"{target.name}.{number}")
-    return candidate
-
-
-def move_file(source: Path, target: Path) -> Path:
-    """Move a file or folder, never over another: a taken name gets a number. Returns where it went."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    candidate = free_name(target)
-    try:
-        source.rename(candidate)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        shutil.move(source, candidate)
-    return candidate
+def numbered(name: str) -> Iterator[str]:
+    """This name, then the same with 2, 3, ... at its end, cut where it would be longer than a file system takes."""
+    yield name
+    raw = os.fsencode(name)
+    for number in range(2, _LAST_NUMBER):
+        end = f".{number}"
+        kept = raw[: _NAME_BYTES - len(end)]
+        if len(kept) < len(raw):
+            kept = kept.decode("utf-8", "ignore").encode()  # no half of a character
+        yield os.fsdecode(kept) + end
 
 
 @contextmanager
@@ -100,7 +92,7 @@ def scratch(staging: Path) -> Iterator[Path]:
     """A folder in staging for somebody who does not hold the home; the lock beside it tells for how long."""
     folder = staging / f"{SCRATCH}{uuid.uuid4().hex}"
     lock = folder.with_suffix(".lock")
-    handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+    handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         folder.mkdir()
@@ -124,6 +116,15 @@ def is_abandoned(folder: Path) -> bool:
     finally:
         os.close(handle)
     return True
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of the files below a folder of ours; what is taken away meanwhile counts as nothing."""
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(OSError):
+            total += path.lstat().st_size
+    return total
 
 
 def remove(path: Path) -> None:

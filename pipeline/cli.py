@@ -194,11 +194,13 @@ def export(
     raw: RawOption = False,
 ) -> None:
     """Write a mart as CSV or Parquet, with a manifest of what it was made from."""
-    from pipeline.export import export_run, export_to_stdout, refuse_failed
+    from pipeline.export import export_run, export_to_stdout, readable_runs, refuse_failed
+    from pipeline.versions import refuse_unreadable
 
     home: Home = context.obj
-    runs = [run] if run is not None else home.run_ids()
-    if not runs:
+    refuse_unreadable(home)
+    runs, damaged = ([run], {}) if run is not None else readable_runs(home)
+    if not runs and not damaged:
         raise UsageError("no runs yet: drop traces into the inbox and say `stepledger run`")
     if output is not None and len(runs) > 1:
         raise UsageError(f"--output takes one run; name it with --run: {', '.join(runs)}")
@@ -215,6 +217,9 @@ def export(
                 say(said, err=True)
             else:
                 say(str(done.path))
+    for error in damaged.values():
+        say(f"not exported: {error}", err=True)
+    leave([error.exit_code for error in damaged.values()])
 
 
 @app.command()
@@ -228,13 +233,12 @@ def check(
     from pipeline.output import write_rows
     from pipeline.progress import Progress
     from pipeline.quality import check_runs, docs_page
-    from pipeline.warehouse import find_run, opened
+    from pipeline.versions import refuse_unreadable
+    from pipeline.warehouse import known_run, run_id_of
 
     home: Home = context.obj
-    runs = home.run_ids()
-    if run is not None:
-        with opened(home) as con:
-            runs = [find_run(con, run)]
+    refuse_unreadable(home)
+    runs = home.run_ids() if run is None else [run_id_of(home, run, known_run)]
     if not runs:
         raise UsageError("no runs yet: drop traces into the inbox and say `stepledger run`")
     progress = Progress()
@@ -279,7 +283,9 @@ def rules(
     """Show the kernel rules in force, the user's own first."""
     from pipeline.explain import explain_name, rule_rows
     from pipeline.output import write_rows
+    from pipeline.versions import refuse_newer
 
+    refuse_newer(context.obj)
     columns, rows = rule_rows(context.obj) if explain is None else explain_name(context.obj, explain, op)
     write_rows(columns, rows, form, raw=raw)
 

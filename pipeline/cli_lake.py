@@ -42,9 +42,11 @@ def watch(
     """Do what `run` does whenever files arrive in the inbox, until stopped."""
     from pipeline.export import export_built
     from pipeline.progress import Progress
+    from pipeline.versions import refuse_newer
     from pipeline.watch import Stop, Watcher
 
     home: Home = context.obj
+    refuse_newer(home)
     progress = Progress(json_log=json_log)
     with means_of(home, workers, memory_limit, scheduler, max_bytes) as means, Stop().listening(progress.say) as stop:
         code = Watcher(home, means, progress, lambda outcome: export_built(home, outcome.verdicts, progress.say)).run(stop)
@@ -97,10 +99,12 @@ def _build(home: Home, runs: list[str], workers: int | None, memory_limit: str |
 
 def retry(context: typer.Context, files: Annotated[list[str] | None, typer.Argument(help="Files as `status` names them; none: all.")] = None) -> None:
     """Put quarantined files back into the inbox, for the next `run` or a running `watch`."""
-    from pipeline.inbox import retry as retry_files
     from pipeline.progress import Progress
+    from pipeline.quarantine import retry as retry_files
+    from pipeline.versions import refuse_newer
 
     home: Home = context.obj
+    refuse_newer(home)
     with home.writing(Progress().say):
         for place in retry_files(home, files):
             say(str(place))
@@ -113,10 +117,12 @@ def forget(
 ) -> None:
     """Take a run out of the lake; its originals stay in the archive."""
     from pipeline.progress import Progress
+    from pipeline.versions import refuse_unreadable
     from pipeline.warehouse import forget as forget_run
     from pipeline.warehouse import write_database
 
     home: Home = context.obj
+    refuse_unreadable(home)
     (run_id,) = _known(home, run)
     question = f"Remove run {run_id} from the lake ({home.raw_run(run_id)})?"
     if not yes and not typer.confirm(printable(question), err=True):
@@ -134,9 +140,11 @@ def compact(
     """Put the marts of old runs into few files, so that questions over thousands of runs stay fast."""
     from pipeline.compact import compact_runs, compactable
     from pipeline.progress import Progress
+    from pipeline.versions import refuse_unreadable
     from pipeline.warehouse import tidy, write_database
 
     home: Home = context.obj
+    refuse_unreadable(home)
     progress = Progress()
     with home.writing(progress.say):
         tidy(home)
@@ -183,7 +191,7 @@ def describe(
     """Say what a trace cannot tell of a run (or put a run.toml beside its traces), and rebuild it."""
     from pipeline.ingest import say_of_run
     from pipeline.progress import Progress
-    from pipeline.warehouse import find_run, reading
+    from pipeline.warehouse import known_run, run_id_of
 
     said = {
         "model": model, "layers": layers, "hidden_size": hidden, "experts": experts, "experts_per_token": top_k,
@@ -196,8 +204,7 @@ def describe(
     given = {k: as_text(v) if isinstance(v, str) else v for k, v in said.items() if v is not None}
     if not given:
         raise UsageError("nothing said; see `stepledger describe --help`")
-    with reading(context.obj) as con:
-        run_id = find_run(con, run)
+    run_id = run_id_of(context.obj, run, known_run)
     outcome = say_of_run(context.obj, run_id, given, Progress())
     say(run_id)
     leave(outcome.codes)

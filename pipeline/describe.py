@@ -14,6 +14,7 @@ import duckdb
 from pipeline import duck
 from pipeline.atomic import exchange_folder
 from pipeline.contracts import contracts
+from pipeline.damage import damage_of
 from pipeline.duck import literal
 from pipeline.errors import TraceError, UsageError
 from pipeline.home import Home
@@ -28,6 +29,8 @@ _MAY_BE_0 = {"dense_layers", "shared_experts"}
 
 _GROUPS = re.compile(r"(tp|ep|dp|pp):\d{1,6}(,\d{1,6})*(;(tp|ep|dp|pp):\d{1,6}(,\d{1,6})*)*")
 
+_LARGEST_TOML = 1 << 16
+"""Bytes of a run.toml: some thirty facts fit into a few hundred."""
 _LARGEST = 2**31 - 1
 """The largest number of the contract's INTEGER; no fact comes near it. What is not a number is no fact either."""
 
@@ -40,9 +43,15 @@ def fields() -> dict[str, str]:
 def read_run_toml(path: Path) -> dict[str, Any]:
     """The facts of a run.toml. Raises TraceError for what is no TOML, an unknown key or a value of the wrong type."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            text = file.read(_LARGEST_TOML + 1)
+        if len(text) > _LARGEST_TOML:
+            raise TraceError(path.name, where="the file", found=f"more than {_LARGEST_TOML} bytes", wanted="key = value lines")
+        values = tomllib.loads(text.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise TraceError(path.name, where="the file", found=f"no TOML ({error})", wanted="key = value lines") from error
+    except RecursionError as error:
+        raise TraceError(path.name, where="the file", found="values nested too deep", wanted="key = value lines") from error
     except OSError as error:
         raise TraceError(path.name, where="opening it", found=str(error.strerror), wanted="a readable file") from error
     try:
@@ -80,12 +89,14 @@ def _check_groups(text: str) -> None:
 
 
 def describe(home: Home, run_id: str, values: dict[str, Any]) -> None:
-    """Add facts to a run; those said before stay unless said anew."""
+    """Add facts to a run; those said before stay unless said anew. Where they cannot be read any more, they are given again whole."""
     target = home.config_run(run_id)
     staged = home.staging / uuid.uuid4().hex
     staged.mkdir(parents=True)
     try:
-        said = {key: value for key, value in config_of(home, run_id).items() if value is not None} | checked(values)
+        is_lost = damage_of(home, run_id, layers=["config"]) is not None
+        said = {} if is_lost else {key: value for key, value in config_of(home, run_id).items() if value is not None}
+        said |= checked(values)
         contract = contracts("config")["run_config"]
         row = ", ".join(f'{literal(run_id if c.name == "run_id" else said.get(c.name))}::{c.type} AS "{c.name}"' for c in contract.columns)
         with duckdb.connect() as con:

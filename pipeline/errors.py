@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
+import re
+import sys
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Any
 
@@ -34,25 +36,53 @@ class UsageError(StepledgerError):
 
 
 class HomeError(StepledgerError):
-    """The home cannot take what would be written: its disk is full, or its permissions changed. Nothing is lost by it."""
+    """The home cannot take what would be written (its disk is full, its permissions changed), or the cluster
+    that should write it fails. Nothing is lost by it."""
 
     exit_code = ExitCode.USAGE
 
 
+class WorkerDied(StepledgerError):
+    """The process that did a piece of work was killed, and again when it did that piece alone."""
+
+
 _HOME_TROUBLE = {errno.ENOSPC: "its disk is full", errno.EDQUOT: "its quota is used up", errno.EROFS: "it is read-only"}
 _HOME_TEXTS = {os.strerror(number): trouble for number, trouble in _HOME_TROUBLE.items()}
+_WRITE_FAILED = re.compile(rf'\\?": ({"|".join(map(re.escape, _HOME_TEXTS))})(?:",|$)')
+"""How DuckDB ends what it reports of a file that it could not write: the path in quotes, then the text of errno."""
+_NO_ROOM_TO_SPILL = "Out of Memory Error: failed to offload data block"
 
 
 def home_trouble(error: BaseException) -> str | None:
-    """What is wrong with the home, if that is what this error (or one that caused it) says; DuckDB says it in words only."""
+    """What is wrong with the home, if this error, or one that caused it, says that.
+
+    An OSError says it by its errno. DuckDB has words only: they count in its own I/O errors, where it puts them. No other
+    text counts, since it may quote a file.
+    """
+    return next((found for one in causes(error) if (found := _trouble(one)) is not None), None)
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and those that caused it, each once: an error may be its own cause."""
+    seen: set[int] = set()
     at: BaseException | None = error
-    while at is not None:
-        if isinstance(at, OSError) and at.errno in _HOME_TROUBLE:
-            return _HOME_TROUBLE[at.errno]
-        for text, trouble in _HOME_TEXTS.items():
-            if text in str(at):
-                return trouble
+    while at is not None and id(at) not in seen:
+        yield at
+        seen.add(id(at))
         at = at.__cause__ or at.__context__
+
+
+def _trouble(error: BaseException) -> str | None:
+    if isinstance(error, OSError):
+        return _HOME_TROUBLE.get(error.errno or 0)
+    duckdb = sys.modules.get("duckdb")  # not imported here: commands that need no database start without it
+    if duckdb is None:
+        return None
+    if isinstance(error, duckdb.IOException):
+        found = _WRITE_FAILED.search(str(error))
+        return _HOME_TEXTS[found[1]] if found else None
+    if isinstance(error, duckdb.OutOfMemoryException) and str(error).startswith(_NO_ROOM_TO_SPILL):
+        return "its disk has no room for what does not fit into memory"
     return None
 
 
@@ -76,7 +106,15 @@ def _trace_error(kind: type[TraceError], file: str, where: str, found: str, want
 
 
 class UnfinishedFile(TraceError):
-    """A compressed file without its end: somebody may still be writing it."""
+    """A truncated file: its writer may still be at it."""
+
+
+class GoneFile(TraceError):
+    """A file that was taken away, or exchanged, before or while it was read."""
+
+
+class HeldFile(TraceError):
+    """Something in the inbox that can be neither read nor moved: it is left where it is."""
 
 
 class SideFile(StepledgerError):

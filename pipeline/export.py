@@ -21,7 +21,7 @@ from pipeline.errors import UsageError
 from pipeline.home import Home
 from pipeline.rules import rollups
 from pipeline.text import FORMULA
-from pipeline.warehouse import find_run, opened, stable
+from pipeline.warehouse import opened, run_id_of, stable
 
 if TYPE_CHECKING:
     import polars as pl
@@ -56,9 +56,8 @@ def export_run(
     A device, a FIFO or an open file is written into, without a manifest. `raw`: CSV keeps texts that a
     spreadsheet would run.
     """
-    with opened(home) as con:
-        run_id = find_run(con, run)
-        table = _table(mart, run_id, form, wide=wide, raw=raw)
+    run_id = run_id_of(home, run)
+    table = _table(mart, run_id, form, wide=wide, raw=raw)
     target = output or home.exports / run_id / f"{table.name}.{form}"
     manifest = target.with_name("manifest.json") if output is None else target.with_name(f"{target.name}.manifest.json")
     try:
@@ -92,6 +91,17 @@ def _aside(home: Home, target: Path, *, is_in_home: bool) -> Iterator[Path]:
             yield hidden
 
 
+def readable_runs(home: Home) -> tuple[list[str], dict[str, UsageError]]:
+    """All runs: those that can be read, and what is wrong with the others."""
+    runs, damaged = [], {}
+    for run_id in home.run_ids():
+        try:
+            runs.append(run_id_of(home, run_id))
+        except UsageError as error:
+            damaged[run_id] = error
+    return runs, damaged
+
+
 def export_built(home: Home, verdicts: dict[str, str], say: Callable[[str], None]) -> None:
     """Export the default mart of runs just built, but not of those that failed their checks; say what was done with each."""
     for run_id, verdict in verdicts.items():
@@ -104,23 +114,25 @@ def export_built(home: Home, verdicts: dict[str, str], say: Callable[[str], None
 
 def run_verdict(home: Home, run_id: str) -> str:
     """The worst verdict of a run's sources on its present build."""
-    with opened(home) as con:
-        found = {row[0] for row in duck.rows(con, f"SELECT verdict FROM runs WHERE run_id = {literal(run_id)}")}
+
+    def read() -> set[str]:
+        with opened(home) as con:
+            return {row[0] for row in duck.rows(con, f"SELECT verdict FROM runs WHERE run_id = {literal(run_id)}")}
+
+    found = stable(home, read)
     return next((v for v in ("fail", "warn", "unchecked", "pass") if v in found), "unchecked")
 
 
 def refuse_failed(home: Home, run: str) -> None:
     """Raise UsageError for a run that failed its checks."""
-    with opened(home) as con:
-        run_id = find_run(con, run)
+    run_id = run_id_of(home, run)
     if run_verdict(home, run_id) == "fail":
         raise UsageError(f"run {run_id} failed its checks (stepledger check --run {run_id}); --allow-failed exports it all the same")
 
 
 def export_to_stdout(home: Home, run: str, mart: str, form: Format, *, wide: bool, raw: bool = False) -> None:
     """Write one mart of one run to stdout, without a manifest."""
-    with opened(home) as con:
-        table = _table(mart, find_run(con, run), form, wide=wide, raw=raw)
+    table = _table(mart, run_id_of(home, run), form, wide=wide, raw=raw)
     with session.folder() as folder:
         aside = folder / session.EXPORT
         stable(home, lambda: _written(home, table, aside, "", None))

@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import duckdb
 
 from pipeline import inbox
+from pipeline.atomic import scratch, size_of
 from pipeline.compact import Manifest
 from pipeline.describe import RUN_TOML, describe, read_run_toml
-from pipeline.errors import ContractError, ExitCode, HomeError, SideFile, StepledgerError, TraceError, UnfinishedFile, UsageError, home_trouble
+from pipeline.dropped import opened
+from pipeline.errors import (
+    ContractError,
+    ExitCode,
+    GoneFile,
+    HeldFile,
+    HomeError,
+    SideFile,
+    StepledgerError,
+    TraceError,
+    UnfinishedFile,
+    UsageError,
+)
 from pipeline.home import Home
 from pipeline.inbox import Waiting
-from pipeline.land import Landed, size_of
+from pipeline.land import Landed
 from pipeline.progress import Progress
+from pipeline.quarantine import archive, quarantine, remove_orphans
 from pipeline.rules import load_rules
 from pipeline.schedule import Executor, Processes, Serial, WorkerDied
 from pipeline.settings import Settings
 from pipeline.sources.detect import fresh_export
 from pipeline.sources.job import MAX_BYTES
-from pipeline.sources.names import printable
 from pipeline.warehouse import stale_runs, tidy, unchecked_runs, write_database
-from pipeline.work import Building, Landing, build_and_check, land_file
+from pipeline.work import Building, Landing, build_and_check, home_error, land_file, said_by
 
 
 @dataclass(frozen=True)
@@ -50,12 +63,14 @@ class Means:
 
 @dataclass
 class Outcome:
-    """What an ingest did: runs touched, runs built and the verdicts on them, and an exit code for everything that went wrong."""
+    """What an ingest did: runs touched, runs built and the verdicts on them, files of the inbox left for no fault of theirs,
+    and an exit code for everything that went wrong."""
 
     runs: list[str] = field(default_factory=list)
     built: list[str] = field(default_factory=list)
     verdicts: dict[str, str] = field(default_factory=dict)
     codes: list[ExitCode] = field(default_factory=list)
+    left: list[Path] = field(default_factory=list)
     has_home_trouble: bool = False
 
 
@@ -64,8 +79,8 @@ def drain(home: Home, progress: Progress, means: Means | None = None) -> Outcome
     with _writing(home, progress) as outcome:
         ready = []
         for item in inbox.waiting(home.inbox):
-            if reason := inbox.not_settled(item.path):
-                progress.say(printable(f"left in the inbox: {item.place}: {reason}"))
+            if reason := inbox.not_settled(item):
+                progress.say(f"left in the inbox: {item.place}: {reason}")
             else:
                 ready.append(item)
         _Landings(home, progress, means or Means(), outcome, from_inbox=True).land(ready)
@@ -118,13 +133,14 @@ def _writing(home: Home, progress: Progress) -> Iterator[Outcome]:
     with home.writing(progress.say):
         try:
             tidy(home)
+            remove_orphans(home)
             yield Outcome()
             write_database(home)
             tidy(home)
         except (OSError, duckdb.Error) as error:
-            if (trouble := home_trouble(error)) is None:
-                raise
-            raise HomeError(f"{home.root}: {trouble}. Nothing is lost: say the same again when that is mended. ({error})") from error
+            raise home_error(home.root, error) or HomeError(
+                f"{home.root}: the home cannot be used: {said_by(error)}. No data is lost: re-run once this is fixed."
+            ) from error
 
 
 @dataclass
@@ -141,8 +157,7 @@ class _Landings:
     def land(self, items: list[Waiting]) -> None:
         """Read them all. An nsys report beside a fresh export goes first, while that is still there; one beside an old export goes
         last, so that it is still there to say that the export is old."""
-        total = sum(size_of(item.path) for item in items if os.path.exists(item.path))  # noqa: PTH110 - no error where a folder is closed
-        with self.progress.bytes(f"reading {len(items)} files", total) as on_read:
+        with self.progress.bytes(f"reading {len(items)} files", sum(item.size_bytes for item in items)) as on_read:
             landings = self._landings(items)
             reports = {path for path in landings if path.suffix == ".nsys-rep"}
             early = {path for path in reports if fresh_export(path) is not None}
@@ -150,56 +165,55 @@ class _Landings:
                 self._run({path: landings[path] for path in landings if path in some}, on_read)
 
     def _landings(self, items: list[Waiting]) -> dict[Any, tuple[Landing, Waiting]]:
-        """The work of each file that may be read; links are judged before anything is moved."""
+        """The work of each file that may be read."""
         found: dict[Any, tuple[Landing, Waiting]] = {}
+        root, token = self.home.root.absolute(), self.home.lock_token()  # workers have other current folders
         run_ids: dict[str, str] = {}
         for item in items:
-            try:
-                if self.from_inbox:
-                    inbox.refuse_link(self.home.inbox, item.path)
-            except (SideFile, TraceError) as error:
-                self._take(item, error)
+            if item.problem is not None:
+                self._take(item, item.problem)
                 continue
             if item.run_name not in run_ids:
                 run_ids[item.run_name] = self.home.run_id_for(item.run_name, also_taken=run_ids.values())
-            salvage = not self.from_inbox or inbox.not_stalled(item.path) is None
-            found[item.path] = (
-                Landing(self.home.root, item.path, item.run_name, run_ids[item.run_name], self.means.settings, salvage, self.means.max_bytes),
-                item,
+            landing = Landing(
+                root,
+                item.path.absolute(),
+                item.run_name,
+                run_ids[item.run_name],
+                self.means.settings,
+                token,
+                salvage=not self.from_inbox or inbox.not_stalled(item) is None,
+                max_bytes=self.means.max_bytes,
+                inbox=root / "inbox" if self.from_inbox else None,
             )
+            found[landing.path] = landing, item
         return found
 
     def _run(self, landings: dict[Any, tuple[Landing, Waiting]], on_read: Callable[[int], None]) -> None:
         if not landings or self.outcome.has_home_trouble or self.stop():
             return
-        executor, settings = self.means.for_work(len(landings), sum(size_of(path) for path in landings if os.path.exists(path)))  # noqa: PTH110
+        executor, settings = self.means.for_work(len(landings), sum(item.size_bytes for _, item in landings.values()))
         is_here = isinstance(executor, Serial)
         work = partial(land_file, on_read=on_read) if is_here else land_file
         for done in executor.run(work, [replace(landing, settings=settings) for landing, _ in landings.values()]):
+            item = landings[done.item.path][1]
             if not is_here:
-                on_read(size_of(done.item.path))
-            self._take(landings[done.item.path][1], done.error or done.value)
+                on_read(item.size_bytes)
+            self._take(item, done.error or done.value)
             if self.outcome.has_home_trouble or self.stop():
                 return
 
     def _take(self, item: Waiting, found: Landed | Exception | None) -> None:
-        """Say what became of a file, and move one of the inbox to where it belongs."""
+        """Report what became of a file, and move one of the inbox to where it belongs."""
         try:
             if isinstance(found, Landed):
                 self._landed(item, found)
             elif isinstance(found, SideFile):
                 self._side_file(item, found)
-            elif isinstance(found, Exception):
-                raise found
-        except TraceError as error:
-            self._refuse(item, error)
-        except WorkerDied as error:
-            wanted = "a file that can be read within the memory there is"
-            self._refuse(item, TraceError(item.path.name, where="reading it", found=f"that {error}", wanted=wanted))
-        except (ContractError, UsageError, HomeError) as error:
-            self.outcome.codes.append(error.exit_code)
-            self.outcome.has_home_trouble |= isinstance(error, HomeError)
-            self._say(f"left where it is: {item.path.name}: {error}")
+            elif found is not None:
+                self._failed(item, found)
+        except (StepledgerError, OSError, duckdb.Error) as error:
+            self._left(item, home_error(self.home.root, error) or error)
 
     def _landed(self, item: Waiting, landed: Landed) -> None:
         if landed.run_id not in self.outcome.runs:
@@ -207,36 +221,76 @@ class _Landings:
         known = " (the same bytes are there already: nothing to do)" if landed.was_known else ""
         self._say(f"read: {item.path.name} into run {landed.run_id}{known}")
         if self.from_inbox:
-            inbox.archive(self.home, item)
+            archive(self.home, item, landed.inode)
 
     def _side_file(self, item: Waiting, side: SideFile) -> None:
         if item.path.name == RUN_TOML:
             run_id = self.home.run_id_for(item.run_name)
-            describe(self.home, run_id, read_run_toml(item.path))
+            try:
+                describe(self.home, run_id, facts_in(self.home, item))
+            except TraceError as error:
+                self._failed(item, error)
+                return
             self._say(f"run {run_id}: facts taken from {RUN_TOML}")
         self._say(f"{'archived' if self.from_inbox else 'skipped'}: {side}")
         if self.from_inbox:
-            inbox.archive(self.home, item)
+            archive(self.home, item, item.inode)
+
+    def _failed(self, item: Waiting, error: Exception) -> None:
+        """A file that was not read: the home's trouble, the lake's, the file's, or a bug of ours."""
+        if isinstance(error, (ContractError, UsageError, HomeError)):
+            self._left(item, error)
+        elif isinstance(error, GoneFile) and self.from_inbox:
+            self._say(f"gone: {error}")
+        elif isinstance(error, TraceError):
+            self._refuse(item, error)
+        elif isinstance(error, WorkerDied):
+            wanted = "a file that can be read within the memory there is"
+            self._refuse(item, TraceError(item.path.name, where="reading it", found=f"that {error}", wanted=wanted))
+        else:
+            self.outcome.codes.append(ExitCode.BUG)
+            self.progress.say_error(error)
+            found = f"a bug of stepledger: {said_by(error)} ({type(error).__name__})"
+            self._refuse(item, TraceError(item.path.name, where="reading it", found=found, wanted="a table", advice="Report it with the file."))
 
     def _refuse(self, item: Waiting, error: TraceError) -> None:
-        """Say why a file was not read; one of the inbox is quarantined, unless its end may still come."""
-        if self.from_inbox and isinstance(error, UnfinishedFile) and (reason := inbox.not_stalled(item.path)):
+        """Say why a file was not read; one of the inbox is quarantined, unless it may still be written or cannot be moved."""
+        if self.from_inbox and isinstance(error, UnfinishedFile) and (reason := inbox.not_stalled(item)):
             self._say(f"left in the inbox: {error} It has been {reason}.")
             return
         self.outcome.codes.append(error.exit_code)
         if not self.from_inbox:
             self._say(f"not read: {error}")
             return
+        if isinstance(error, HeldFile):
+            self._say(f"left in the inbox: {item.place}: {error}")
+            return
         try:
-            moved = inbox.quarantine(self.home, item, error)
+            moved = quarantine(self.home, item, error)
         except UsageError as trouble:
             self.outcome.codes.append(trouble.exit_code)
+            self.outcome.left.append(item.path)
             self._say(f"not read: {error} And {trouble}")
         else:
             self._say(f"quarantined: {error} (now {moved.relative_to(self.home.root)})")
 
+    def _left(self, item: Waiting, error: Exception) -> None:
+        """A file stays where it is, for no fault of its own."""
+        code = error.exit_code if isinstance(error, StepledgerError) else ExitCode.USAGE
+        self.outcome.codes.append(code)
+        self.outcome.has_home_trouble |= isinstance(error, HomeError)
+        self.outcome.left.append(item.path)
+        said = str(error) if isinstance(error, StepledgerError) else said_by(error)
+        self._say(f"left where it is: {item.path.name}: {said}")
+
     def _say(self, text: str) -> None:
-        self.progress.say(printable(text))
+        self.progress.say(text)
+
+
+def facts_in(home: Home, item: Waiting) -> dict[str, Any]:
+    """The facts of a dropped run.toml. Raises TraceError for one that is not what it should be."""
+    with scratch(home.staging) as private, opened(item.path, private, item.inbox) as dropped:
+        return read_run_toml(dropped.path)
 
 
 def _build_stale(home: Home, outcome: Outcome, progress: Progress, means: Means) -> None:
@@ -261,15 +315,19 @@ def _build(
     if served := [run_id for run_id in runs if run_id in Manifest.load(home).serves]:
         write_database(home, pinned=served)
     executor, settings = means.for_work(len(runs), sum(size_of(home.raw_run(run_id)) for run_id in runs))
+    root, token = home.root.absolute(), home.lock_token()
     with progress.task(f"building {runs[0] if len(runs) == 1 else f'{len(runs)} runs'}"):
-        for done in executor.run(build_and_check, [Building(home.root, run_id, settings, is_built) for run_id in runs]):
+        pieces = [Building(root, run_id, settings, token, is_built) for run_id in runs]
+        for done in executor.run(build_and_check, pieces):
             run_id = done.item.run_id
             if isinstance(done.error, StepledgerError):
                 outcome.codes.append(done.error.exit_code)
                 outcome.has_home_trouble |= isinstance(done.error, HomeError)
                 progress.say(f"run {run_id}: {done.error}")
             elif done.error is not None:
-                raise done.error
+                outcome.codes.append(ExitCode.BUG)
+                progress.say_error(done.error)
+                progress.say(f"run {run_id}: a bug of stepledger: {said_by(done.error)}. Report it.")
             elif done.value is not None:
                 outcome.built.append(run_id)
                 if done.value.trouble is not None:

@@ -5,31 +5,31 @@ from __future__ import annotations
 import errno
 import hashlib
 import shutil
-import stat
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipeline import duck
 from pipeline.atomic import commit_folder
 from pipeline.contracts import contracts
-from pipeline.errors import SideFile, TraceError, UnfinishedFile
+from pipeline.dropped import Dropped, opened, same_mode
+from pipeline.errors import SideFile, TraceError, UnfinishedFile, UsageError, home_trouble
 from pipeline.home import Home
 from pipeline.sources.detect import reader_for
 from pipeline.sources.job import MAX_BYTES, ReadJob
 from pipeline.sources.names import as_text
 
-_HASH_BLOCK = 1 << 20
-
 
 @dataclass(frozen=True)
 class Landed:
-    """What became of a file: its id, and whether these bytes were in the run already."""
+    """What became of a file: its id, whether these bytes were in the run already, and which file was read."""
 
     run_id: str
     file_id: str
     was_known: bool
+    inode: int = field(default=0, compare=False)
 
 
 def land(
@@ -43,31 +43,30 @@ def land(
     memory_limit: str,
     salvage: bool = True,
     max_bytes: int = MAX_BYTES,
+    inbox: Path | None = None,
 ) -> Landed:
-    """Read `path` into the lake under the run `run_name`. The same bytes again are a no-op, also when somebody lands them meanwhile.
+    """Read `path` into the lake under the run `run_name`. The same bytes again are a no-op, also when another process lands them meanwhile.
 
-    Raises TraceError (nothing is landed) or SideFile (it is no trace and need not be one); UnfinishedFile for a file
-    without its end, if not told to salvage its complete events, and for one that changes while it is read.
+    `inbox`: the folder that the file was dropped into, below which no symbolic link is followed. Raises TraceError (nothing is
+    landed) or SideFile (it is no trace and need not be one); UnfinishedFile for a truncated file, unless its complete events are
+    to be salvaged, and for one that changes while it is read; UsageError where the lake cannot take it.
     """
-    read = reader_for(path)
-    before = _state(path)
-    sha256 = _sha256(path)
-    file_id = sha256[:16]
     run_id = run_id or home.run_id_for(run_name)
-    target = home.raw_run(run_id) / f"file_id={file_id}"
-    if target.is_dir():
-        return Landed(run_id, file_id, was_known=True)
-    staging = home.staging / uuid.uuid4().hex
-    out, work = staging / "out", staging / "work"
-    out.mkdir(parents=True)
-    work.mkdir()
-    try:
+    with _staging(home) as (out, work, private), opened(path, private, inbox) as dropped:
+        read = reader_for(dropped.path, dropped.folder)
+        _refuse_large(dropped, max_bytes)
+        before = dropped.state()
+        sha256 = _sha256(dropped.path)
+        landed = Landed(run_id, sha256[:16], was_known=False, inode=dropped.inode)
+        target = home.raw_run(run_id) / f"file_id={landed.file_id}"
+        if target.is_dir():
+            return replace(landed, was_known=True)
         read(
             ReadJob(
-                path=path,
+                path=dropped.path,
                 file_name=as_text(path.name),
-                file_id=file_id,
-                file_bytes=size_of(path),
+                file_id=landed.file_id,
+                file_bytes=dropped.size_bytes,
                 sha256=sha256,
                 run_name=as_text(run_name),
                 out=out,
@@ -77,27 +76,60 @@ def land(
                 on_read=on_read,
                 salvage=salvage,
                 max_bytes=max_bytes,
+                folder=dropped.folder,
             )
         )
-        if _state(path) != before:
+        if dropped.state() != before:
             raise UnfinishedFile(
                 path.name,
                 where="the file",
                 found="that it changed while it was read",
-                wanted="a file that nobody writes to",
+                wanted="a finished file",
                 advice="Read it again when it is complete.",
             )
         _without_latencies(out)
         _check(out)
-        try:
-            commit_folder(out, target)
-        except OSError as error:
-            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
-                raise
-            return Landed(run_id, file_id, was_known=True)
+        same_mode(out, dropped.mode, dropped.gid)
+        return replace(landed, was_known=not _committed(out, target))
+
+
+@contextmanager
+def _staging(home: Home) -> Iterator[tuple[Path, Path, Path]]:
+    """Folders for the tables, for scratch, and for the file as readers see it; removed afterwards, whatever happens."""
+    staging = home.staging / uuid.uuid4().hex
+    folders = staging / "out", staging / "work", staging / "in"
+    try:
+        for folder in folders:
+            folder.mkdir(parents=True)
+        folders[2].chmod(0o700)
+        yield folders
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    return Landed(run_id, file_id, was_known=False)
+
+
+def _refuse_large(dropped: Dropped, max_bytes: int) -> None:
+    """A file that is larger than its text may be is not even hashed."""
+    if dropped.size_bytes > max_bytes:
+        raise TraceError(
+            dropped.name,
+            where="the file",
+            found=f"{dropped.size_bytes} bytes",
+            wanted=f"at most {max_bytes} bytes",
+            advice="If the trace is that large, raise the limit: --max-bytes N.",
+        )
+
+
+def _committed(out: Path, target: Path) -> bool:
+    """Put the tables in place; False if another process has landed the same bytes meanwhile."""
+    try:
+        commit_folder(out, target)
+    except OSError as error:
+        if error.errno in {errno.ENOTEMPTY, errno.EEXIST}:
+            return False
+        if home_trouble(error):
+            raise
+        raise UsageError(f"{target.parent}: cannot be written: {error.strerror}. Check who may write there.") from error
+    return True
 
 
 def _without_latencies(out: Path) -> None:
@@ -115,36 +147,13 @@ def _check(out: Path) -> None:
             contract.check(con, f"read_parquet({duck.files(out, f'{table}.parquet')}, hive_partitioning = false)")
 
 
-def _state(path: Path) -> tuple[int, int] | None:
-    """What changes when somebody writes to a file; None for a folder, or where the file has gone (it was open when read)."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
-    return (found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
-
-
-def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files of a report's folder."""
-    return sum(p.stat().st_size for p in path.rglob("*") if p.is_file()) if path.is_dir() else path.stat().st_size
-
-
 def _sha256(path: Path) -> str:
-    """Hash of the bytes as dropped; of a folder: of its files' sorted relative names and hashes."""
+    """Hash of the bytes as dropped; of a folder: of its files' sorted names and hashes."""
     if path.is_dir():
-        files = sorted(p for p in path.rglob("*") if p.is_file())
-        listing = "\n".join(f"{p.relative_to(path).as_posix()} {_sha256(p)}" for p in files)
+        listing = "\n".join(f"{file.name} {_sha256(file)}" for file in sorted(path.iterdir()))
         return hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while block := file.read(_HASH_BLOCK):
-                digest.update(block)
-    except OSError as error:
-        raise TraceError(
-            path.name, where="opening it", found=error.strerror or str(error), wanted="a readable file", advice="Check its permissions."
-        ) from error
-    return digest.hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 __all__ = ["Landed", "SideFile", "land"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -38,6 +39,11 @@ class Progress:
             self._bars.console.print(text, markup=False)
         else:
             print(text, file=sys.stderr, flush=True)
+
+    def say_error(self, error: BaseException) -> None:
+        """A traceback, line by line: for whoever reports a bug."""
+        for line in "".join(traceback.format_exception(error)).splitlines():
+            self.say(line)
 
     @property
     def _has_bars(self) -> bool:

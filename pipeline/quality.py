@@ -13,17 +13,21 @@ import duckdb
 from pipeline import duck
 from pipeline.atomic import exchange_folder
 from pipeline.check_page import write_page
-from pipeline.checks import Result, ask, checks
+from pipeline.checks import CheckError, Result, ask, checks
 from pipeline.compact import settle
-from pipeline.contracts import contracts
+from pipeline.contracts import Layer, contracts
+from pipeline.damage import damage_of, unreadable_file
 from pipeline.duck import literal
-from pipeline.errors import ExitCode, ModelError, StepledgerError, UsageError
+from pipeline.errors import ExitCode, ModelError, StepledgerError, UsageError, home_trouble
 from pipeline.home import Home
 from pipeline.models import prepare
 from pipeline.rules import load_rules
 from pipeline.settings import load_settings
 from pipeline.sources.issues import issue_codes
 from pipeline.warehouse import build_run, tidy, write_database
+
+_ASKED: tuple[Layer, ...] = ("raw", "config", "marts")
+"""Layers that checks ask."""
 
 
 def check_run(home: Home, run_id: str, *, with_docs: bool = True) -> list[Result]:
@@ -32,8 +36,10 @@ def check_run(home: Home, run_id: str, *, with_docs: bool = True) -> list[Result
 
     Raises CheckError if a check itself fails, UsageError if there are no marts, ModelError if they cannot be read.
     """
-    if not (home.mart_run(run_id) / "run_facts.parquet").is_file():
-        raise UsageError(f"run {run_id} has no marts yet: say `stepledger build --run {run_id}`")
+    if not home.mart_run(run_id).is_dir():
+        raise UsageError(f"run {run_id} has no marts yet: run `stepledger build --run {run_id}`")
+    if damage := damage_of(home, run_id, layers=_ASKED):
+        raise ModelError(str(damage))
     spill = home.staging / uuid.uuid4().hex
     spill.mkdir(parents=True)
     try:
@@ -50,8 +56,12 @@ def check_run(home: Home, run_id: str, *, with_docs: bool = True) -> list[Result
                 write_page(home.quality_run(run_id), run_id, build_id, verdict(results), results)
             else:
                 shutil.rmtree(home.quality_run(run_id), ignore_errors=True)
-    except duckdb.Error as error:
-        raise ModelError(f"its tables cannot be read; say `stepledger build --run {run_id}`. {error}") from error
+    except (CheckError, duckdb.Error, OSError) as error:
+        if home_trouble(error) is None and (damage := unreadable_file(home, run_id, _ASKED)):
+            raise ModelError(str(damage)) from error
+        if isinstance(error, CheckError) or (isinstance(error, OSError) and home_trouble(error) is not None):
+            raise
+        raise ModelError(f"its tables cannot be read: run `stepledger build --run {run_id}`. ({error})") from error
     finally:
         shutil.rmtree(spill, ignore_errors=True)
     return results

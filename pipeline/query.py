@@ -18,7 +18,8 @@ import orjson
 from pipeline import duck
 from pipeline.errors import UsageError
 from pipeline.home import Home
-from pipeline.warehouse import builds, reading, stable
+from pipeline.views import left_out_of
+from pipeline.warehouse import builds, reading, say_left_out, stable
 
 _T = TypeVar("_T")
 TIMEOUT_S = 600.0
@@ -83,7 +84,8 @@ def asked(home: Home, sql: str, timeout_s: float = TIMEOUT_S) -> Iterator[Answer
             return columns, stream, held
 
         try:
-            columns, stream, held = stable(home, begin)
+            columns, stream, held = stable(home, begin, across_runs=True)
+            say_left_out(stream.left_out)
             yield Answer(columns, chain(held, stream.rest()), stream.is_plan)
         except MemoryError as error:
             raise UsageError(_TOO_LARGE.format("Out of Memory")) from error
@@ -121,6 +123,7 @@ class _Stream:
         self._home, self._con, self._patience = home, con, patience
         self._builds = builds(home)
         self.is_plan = False
+        self.left_out = left_out_of(con)
 
     def start(self, sql: str) -> list[str]:
         """Begin, and return the names of the columns."""

@@ -7,6 +7,7 @@ import re
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from pipeline.errors import UsageError
@@ -62,10 +63,20 @@ def load_settings(home: Home, *, workers: int | None = None, memory_limit: str |
             size_bytes(value)
             found = replace(found, memory_limit=value)
         elif key == "spill" and isinstance(value, str):
-            found = replace(found, spill=home.root / value)
+            found = replace(found, spill=_usable((home.root / value).absolute()))  # workers have other current folders
         else:
             raise UsageError(f'{SETTINGS_TOML}: {key} = {value!r}; known are workers = 4, memory_limit = "2GB", spill = "folder"')
     return found
+
+
+def _usable(spill: Path) -> Path:
+    """The folder, made if it is missing. Raises UsageError where it cannot be made or written."""
+    try:
+        spill.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=spill):
+            return spill
+    except OSError as error:
+        raise UsageError(f"{SETTINGS_TOML}: spill: {spill} cannot be written: {error.strerror}. Name a folder that can.") from error
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -73,5 +84,7 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{SETTINGS_TOML}: not valid TOML: {error}") from error
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}. Check its permissions.") from error

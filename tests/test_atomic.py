@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from pipeline.atomic import commit_folder, exchange_folder, move_file, write_file
+from pipeline.atomic import commit_folder, exchange_folder, numbered, scratch, write_file
 
 
 def folder(path: Path, text: str) -> Path:
@@ -55,31 +57,6 @@ def test_an_exchange_keeps_what_was_there_for_readers_that_have_it_open(tmp_path
     assert (kept / "f").read_text() == "old"
 
 
-def test_a_move_goes_to_its_target(tmp_path: Path) -> None:
-    """Moved, not copied: the same file, by its inode."""
-    source = folder(tmp_path / "in", "x") / "f"
-    inode = source.stat().st_ino
-    moved = move_file(source, tmp_path / "out" / "g")
-    assert moved == tmp_path / "out" / "g"
-    assert moved.stat().st_ino == inode
-    assert not source.exists()
-
-
-def test_a_move_never_goes_over_another_file(tmp_path: Path) -> None:
-    """A taken name gets a number, again and again."""
-    for text in ("1", "2", "3"):
-        (tmp_path / "new").write_text(text)
-        move_file(tmp_path / "new", tmp_path / "out" / "f")
-    assert {p.name: p.read_text() for p in (tmp_path / "out").iterdir()} == {"f": "1", "f.2": "2", "f.3": "3"}
-
-
-def test_a_move_does_not_go_over_a_dangling_link(tmp_path: Path) -> None:
-    """A link that points nowhere is somebody's file too."""
-    (tmp_path / "f").symlink_to(tmp_path / "nowhere")
-    (tmp_path / "new").write_text("x")
-    assert move_file(tmp_path / "new", tmp_path / "f").name == "f.2"
-
-
 def test_a_file_is_written_aside_and_replaces_the_old_one_whole(tmp_path: Path) -> None:
     """A reader that has the old file open still reads the old one; nothing else is left."""
     write_file(tmp_path / "d" / "f", b"old")
@@ -112,3 +89,23 @@ def test_a_folder_is_never_missing_while_it_is_exchanged(tmp_path: Path) -> None
         done.set()
         reader.join()
     assert missing == []
+
+
+@pytest.mark.parametrize("name", ["f.json", "n" * 255, "ü" * 127 + "x", os.fsdecode(b"\xff" * 255)])
+def test_numbered_names_are_valid_and_different(tmp_path: Path, name: str) -> None:
+    """The name itself first; with a number it is no longer than a file system takes, and no letter is cut in two."""
+    found = list(islice(numbered(name), 12))
+    assert found[0] == name
+    assert len({*found}) == 12
+    for one in found:
+        (tmp_path / one).touch()
+
+
+def test_only_its_owner_can_open_the_lock_of_a_scratch_folder(tmp_path: Path) -> None:
+    """Who can open a lock file can lock it for ever, whatever the umask lets through."""
+    mask = os.umask(0)
+    try:
+        with scratch(tmp_path) as folder:
+            assert folder.with_suffix(".lock").stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(mask)

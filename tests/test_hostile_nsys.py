@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -13,18 +13,39 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
 from pipeline import cli, duck
 from pipeline.errors import ExitCode
 from pipeline.home import Home
+from pipeline.quarantine import quarantined
 from pipeline.warehouse import opened
 from tests.homes import settled
+from tests.nsys_bombs import (
+    ENDLESS,
+    HUGE,
+    KERNELS,
+    MEGABYTE,
+    arrow,
+    beyond_its_bytes,
+    chain,
+    changed,
+    columns_of,
+    definition,
+    fan,
+    in_capitals,
+    instead_of,
+    long_texts,
+    nothing,
+    parquet,
+    repeated,
+    with_column,
+    with_tree,
+)
 from tests.nsys_builders import ALL_REDUCE, Tables, tables_of, two_ranks, write_parquetdir, write_sqlite
 
-KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
-MEGABYTE = 1_000_000
 LONG = ALL_REDUCE + "x" * MEGABYTE
 NUL = ALL_REDUCE + "\0tail"
 
@@ -124,6 +145,121 @@ CASES = {
     "empty_folder_of_that_name": Case(Path.mkdir, "left"),
 }
 
+ENDLESS_KERNELS = f"{ENDLESS} SELECT {', '.join(f'i AS {c}' for c in columns_of(KERNELS))} FROM endless"
+FIRST_TWO = "ORDER BY rowid LIMIT 2"
+MANY_VIEWS = (
+    f"INSERT INTO sqlite_master {ENDLESS} SELECT 'view', 'v' || i, 'v' || i, 0, 'CREATE VIEW v' || i || ' AS SELECT 1' FROM endless LIMIT 5001"
+)
+BOMBS = {
+    "generated_column": Case(
+        instead_of(
+            "StringIds",
+            f"CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT GENERATED ALWAYS AS ({HUGE}))",
+            "INSERT INTO StringIds (id) SELECT id FROM held",
+        ),
+        "refused",
+        "StringIds: found a generated column (value), wanted values that stand in the file",
+    ),
+    "generated_column_that_is_not_read": Case(
+        changed(f"ALTER TABLE {KERNELS} ADD COLUMN bomb TEXT GENERATED ALWAYS AS ({HUGE})", definition(KERNELS, f"({HUGE})", f"({HUGE}) NOT NULL")),
+        "refused",
+        f"{KERNELS}: found a generated column, wanted values that stand in the file",
+    ),
+    "virtual_table": Case(
+        instead_of(
+            KERNELS,
+            f"CREATE VIEW source AS {ENDLESS_KERNELS}",
+            f"CREATE VIRTUAL TABLE {KERNELS} USING fts5({', '.join(columns_of(KERNELS))}, content = 'source')",
+        ),
+        "refused",
+        f"{KERNELS}: found a virtual table, wanted an ordinary table, as nsys writes it",
+    ),
+    "view": Case(instead_of(KERNELS, f"CREATE VIEW {KERNELS.lower()} AS {ENDLESS_KERNELS}"), "refused", f"{KERNELS}: found a view"),
+    "view_that_is_only_counted": Case(changed(f"CREATE VIEW OSRT_API AS {ENDLESS} SELECT i FROM endless"), "refused", "OSRT_API: found a view"),
+    "default": Case(
+        changed(
+            "CREATE TABLE short (id INTEGER PRIMARY KEY)",
+            "INSERT INTO short SELECT id FROM StringIds",
+            f"ALTER TABLE short ADD COLUMN value TEXT DEFAULT '{'x' * 30_000}'",
+            "DROP TABLE StringIds",
+            "ALTER TABLE short RENAME TO StringIds",
+        ),
+        "refused",
+        "StringIds: found value with a default of 30002 letters",
+    ),
+    "statistics_that_compute": Case(
+        changed(
+            f"CREATE TABLE other (tbl, idx, stat GENERATED ALWAYS AS ({HUGE}))",
+            "INSERT INTO other VALUES ('other', NULL)",
+            definition("other", "other", "sqlite_stat1"),
+            "UPDATE sqlite_master SET name = 'sqlite_stat1', tbl_name = 'sqlite_stat1' WHERE name = 'other'",
+        ),
+        "refused",
+        "sqlite_stat1: found a generated column",
+    ),
+    "ring_of_pages": Case(with_tree(KERNELS, lambda first, _leaf: [[first], [first]]), "refused", "stands where it cannot"),
+    "pages_that_stand_in_many_places": Case(with_tree(KERNELS, fan(15)), "refused", "stands where it cannot"),
+    "pages_one_below_another": Case(with_tree(KERNELS, chain(25)), "refused", "a tree of more than 20 levels"),
+    "ring_in_the_schema": Case(with_tree("sqlite_master", lambda first, _leaf: [[first], [first]]), "refused", "stands where it cannot"),
+    "many_tables": Case(changed(MANY_VIEWS), "refused", "more than 5000 tables and indexes"),
+    "long_definition": Case(changed(f"CREATE TABLE other (a /* {'x' * 60_000} */)"), "refused", "string or blob too big"),
+    "long_text": Case(
+        changed("UPDATE NVTX_EVENTS SET text = hex(zeroblob(20000000)) WHERE rowid = 1"), "refused", "NVTX_EVENTS: found a text of more than 32 MB"
+    ),
+    "programs_of_other_names": Case(
+        changed(
+            f"CREATE VIEW pragma_quick_check AS {ENDLESS} SELECT i FROM endless",
+            f'CREATE VIEW "a""; DROP TABLE StringIds; --" AS {ENDLESS} SELECT i FROM endless',
+            f"CREATE TABLE other (a, b TEXT GENERATED ALWAYS AS ({HUGE}))",
+            "INSERT INTO other VALUES (1)",
+            "CREATE VIRTUAL TABLE words USING fts5(a, content = 'pragma_quick_check')",
+            f"CREATE TRIGGER again AFTER INSERT ON {KERNELS} BEGIN INSERT INTO {KERNELS} SELECT * FROM {KERNELS}; END",
+            "ANALYZE",
+        ),
+        "read",
+    ),
+    "names_in_capitals": Case(lambda p: write_sqlite(p, in_capitals(tables_of(two_ranks()))), "read"),
+    "check_that_fails": Case(changed(definition("StringIds", "value TEXT", "value TEXT CHECK (value IS NULL)")), "read"),
+    "index_of_other_rows": Case(
+        changed(
+            f"CREATE TABLE two AS SELECT * FROM {KERNELS} {FIRST_TWO}",
+            f"CREATE INDEX all_of_them ON {KERNELS} ({', '.join(columns_of(KERNELS))})",
+            f"CREATE INDEX two_of_them ON two ({', '.join(columns_of(KERNELS))})",
+            "UPDATE sqlite_master SET rootpage = (SELECT sum(rootpage) FROM sqlite_master WHERE name LIKE '%_of_them') - rootpage "
+            "WHERE name LIKE '%_of_them'",
+        ),
+        "read",
+    ),
+    "rows_of_nothing": Case(arrow(KERNELS, nothing(10**10)), "refused", "more than 64000000000 bytes of rows"),
+    "count_of_nothing": Case(arrow("CUDA_GRAPH_EVENTS", nothing(10**12)), "refused", "more than 64000000000 bytes of rows"),
+    "text_beyond_its_bytes": Case(beyond_its_bytes, "refused", "reading the export"),
+    "text_by_what_it_shares": Case(
+        parquet("StringIds", lambda t: t, use_dictionary=False, column_encoding={"value": "DELTA_BYTE_ARRAY"}), "refused", "by what it shares"
+    ),
+    "words_of_a_full_disk": Case(
+        parquet("CUPTI_ACTIVITY_KIND_RUNTIME", with_column("start", lambda n: pa.array([os.strerror(28)] * n))), "refused", "a whole nsys export"
+    ),
+}
+"""Files of kilobytes that would never be read to the end, or would fill the memory, and some that only look like that."""
+
+
+def _name_all_alike(tables: Tables) -> None:
+    tables["StringIds"].rows.append({"id": 1_000_000, "value": ALL_REDUCE + "x" * MEGABYTE})
+    for row in tables[KERNELS].rows:
+        row["demangledName"] = 1_000_000
+
+
+LIMIT = 10 * MEGABYTE
+LARGE = {
+    "rows": Case(parquet(KERNELS, repeated(200_000)), "refused", f"more than {LIMIT} bytes of rows, wanted at most {LIMIT} bytes"),
+    "text_in_parquet": Case(parquet("NVTX_EVENTS", long_texts), "refused", "bytes of rows"),
+    "text_in_arrow": Case(arrow("NVTX_EVENTS", long_texts), "refused", "bytes of rows"),
+    "names": Case(_changed(_name_all_alike), "refused", f"more than {LIMIT} bytes of names in all rows together"),
+    "text_in_sqlite": Case(_changed(lambda t: [r.update(text="x" * MEGABYTE) for r in t["NVTX_EVENTS"].rows]), "read"),
+}
+"""Files of kilobytes that say more than `--max-bytes` allows, and one of megabytes that does not."""
+PATIENCE_S = 900
+
 
 @pytest.fixture
 def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +299,7 @@ def test_a_hostile_report_is_read_refused_or_left_and_the_good_one_beside_it_is_
     assert (home.quarantine / "bad" / "bad.sqlite").exists() == (case.outcome == "refused")
     assert home.raw_run("bad").exists() == (case.outcome == "read")
     if case.outcome == "refused":
-        error = json.loads((home.quarantine / "bad" / "bad.sqlite.reason.json").read_bytes())["error"]
+        error = quarantined(home)["bad/bad.sqlite"].error
         assert case.said in error
         assert f"quarantined: {error}" in done.stderr
     if case.outcome == "read":
@@ -219,3 +355,60 @@ def test_a_report_that_is_locked_and_does_not_change_is_refused(home: Home) -> N
     assert done.exit_code == ExitCode.TRACE, done.stderr
     assert "quarantined: bad.sqlite: the file: found a program that has locked it for writing, wanted a finished export." in done.stderr
     assert not home.raw_run("bad").exists()
+
+
+def _bombed(root: Path, cases: dict[str, Case], *arguments: str) -> tuple[Home, int]:
+    """One run over a file of each case and a good one, in a process of its own; returns the home and the exit code."""
+    home = Home(root)
+    home.ensure()
+    for name, case in {**cases, "good": Case(lambda p: write_sqlite(p, tables_of(two_ranks())), "read")}.items():
+        path = home.inbox / name / "bad.sqlite"
+        path.parent.mkdir()
+        case.make(path)
+        for made in (path, *path.rglob("*")):
+            settled(made)
+    command = [sys.executable, "-m", "pipeline", "--home", str(home.root), "run", "--workers", "1", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        try:
+            _, said = process.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    print(said.decode(), file=sys.stderr)
+    return home, process.returncode
+
+
+def _hold(home: Home, name: str, case: Case) -> None:
+    assert home.raw_run(name).exists() == (case.outcome == "read")
+    if case.outcome == "refused":
+        assert case.said in quarantined(home)[f"{name}/bad.sqlite"].error
+    else:
+        assert _kernels(home, name) == _kernels(home, "good")
+
+
+@pytest.fixture(scope="module")
+def bombed(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """A home into which every bomb was dropped."""
+    home, code = _bombed(tmp_path_factory.mktemp("bombs") / "home", BOMBS)
+    assert code == ExitCode.TRACE
+    return home
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_is_refused_by_what_it_is(bombed: Home, name: str) -> None:
+    """The reason names the table and what was found; what only looks like a bomb is read like the good report."""
+    _hold(bombed, name, BOMBS[name])
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """A home into which files were dropped that hold more than is allowed."""
+    home, code = _bombed(tmp_path_factory.mktemp("limited") / "home", LARGE, "--max-bytes", str(LIMIT))
+    assert code == ExitCode.TRACE
+    return home
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_what_a_report_decodes_to_is_limited(limited: Home, name: str) -> None:
+    """`--max-bytes` holds for rows, for text and for names in rows, however few bytes of a file they take."""
+    _hold(limited, name, LARGE[name])

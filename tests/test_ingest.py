@@ -9,20 +9,23 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import pytest
 
-from pipeline import inbox, work
-from pipeline.atomic import move_file
+from pipeline import quarantine, work
+from pipeline.beneath import move
 from pipeline.errors import ContractError, ExitCode, ModelError
 from pipeline.home import Home
 from pipeline.inbox import Waiting
 from pipeline.ingest import Means, build, drain, ingest, stale
 from pipeline.land import land
 from pipeline.progress import Progress
+from pipeline.quarantine import quarantined
 from pipeline.schedule import A, B, Done, Processes, WorkerDied
 from pipeline.settings import Settings
-from pipeline.warehouse import forget, write_database
+from pipeline.warehouse import build_run, forget, write_database
 from pipeline.work import Landing
 from tests.homes import command, drop, environment, mart_rows, pair, rank_trace
 
@@ -54,7 +57,7 @@ def test_one_bad_file_does_not_stop_the_others(home: Home, tmp_path: Path, capsy
     outcome = drain(home, Progress())
     assert (outcome.runs, outcome.built, outcome.codes) == (["run"], ["run"], [ExitCode.TRACE])
     assert [p.name for p in (home.archive / "run").iterdir()] == ["good-rank-0.json"]
-    assert sorted(p.name for p in (home.quarantine / "run").iterdir()) == ["a-bad.json", "a-bad.json.reason.json"]
+    assert list(quarantined(home)) == ["run/a-bad.json"]
     said = capsys.readouterr().err
     assert "quarantined: a-bad.json" in said
     assert "read: good-rank-0.json into run run" in said
@@ -82,12 +85,12 @@ def test_a_file_that_cannot_be_moved_does_not_stop_the_others(
 ) -> None:
     """It is left where it is, and that is said; the next file is read and archived."""
 
-    def one_fails(source: Path, target: Path) -> Path:
+    def one_fails(root: Path, source: Path, *rest: Any, **options: Any) -> Path:
         if source.name == "a.json":
             raise PermissionError(13, "Permission denied")
-        return move_file(source, target)
+        return move(root, source, *rest, **options)
 
-    monkeypatch.setattr(inbox, "move_file", one_fails)
+    monkeypatch.setattr(quarantine, "move", one_fails)
     first = drop(home, (bad if is_bad else rank_trace)(tmp_path / "a.json"), "run/a.json")
     drop(home, rank_trace(tmp_path / "b.json", 1), "run/b.json")
     outcome = drain(home, Progress())
@@ -154,7 +157,7 @@ def test_a_file_that_kills_its_reader_is_quarantined_and_the_others_are_read(hom
     drop(home, bad(tmp_path / "bad.json"), "run/bad.json")
     outcome = drain(home, QUIET, Means(Fragile(2), Settings(workers=2), worth_bytes=0))
     assert (outcome.built, outcome.codes) == (["run"], [ExitCode.TRACE])
-    assert "the process was killed" in (home.quarantine / "run" / "bad.json.reason.json").read_text()
+    assert "the process was killed" in quarantined(home)["run/bad.json"].error
 
 
 def test_a_commit_without_archive_is_finished_on_the_next_start(undisturbed: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -242,3 +245,51 @@ def test_an_empty_inbox_still_leaves_a_warehouse_that_can_be_asked(home: Home) -
     assert (done.returncode, done.stdout) == (0, "")
     assert "nothing new" in done.stderr
     assert command("--home", home.root, "runs", "--format", "json").stdout == "[]\n"
+
+
+def test_a_bug_of_ours_costs_one_file(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its traceback is printed, exit code 1; the file is quarantined, so that it is not read again and again."""
+
+    def wrong(where: Home, path: Path, *rest: object, **options: object) -> object:
+        if path.name == "a.json":
+            raise KeyError("oops")
+        return land(where, path, *rest, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(work, "land", wrong)
+    drop(home, rank_trace(tmp_path / "a.json"), "run/a.json")
+    drop(home, rank_trace(tmp_path / "b.json", 1), "run/b.json")
+    outcome = drain(home, Progress())
+    assert (outcome.built, ExitCode.BUG in outcome.codes) == (["run"], True)
+    assert "a bug of stepledger: 'oops' (KeyError)" in quarantined(home)["run/a.json"].error
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_bug_in_one_build_costs_one_run(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other run is built; exit code 1."""
+    for run in ("one", "two"):
+        drop(home, rank_trace(tmp_path / f"{run}.json", ranks=1), f"{run}/t-rank-0.json")
+
+    def wrong(where: Home, run_id: str, *rest: Any) -> str:
+        if run_id == "one":
+            raise KeyError("oops")
+        return build_run(where, run_id, *rest)
+
+    monkeypatch.setattr(work, "build_run", wrong)
+    outcome = drain(home, QUIET)
+    assert (outcome.built, outcome.codes) == (["two"], [ExitCode.BUG])
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error", "x.parquet"), duckdb.IOException("IO Error: x"), MemoryError()])
+def test_an_error_of_the_system_in_one_build_is_of_that_run(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """It is a ModelError that says what happened; the other run is built."""
+    for run in ("one", "two"):
+        drop(home, rank_trace(tmp_path / f"{run}.json", ranks=1), f"{run}/t-rank-0.json")
+
+    def failing(where: Home, run_id: str, *rest: Any) -> str:
+        if run_id == "one":
+            raise error
+        return build_run(where, run_id, *rest)
+
+    monkeypatch.setattr(work, "build_run", failing)
+    outcome = drain(home, QUIET)
+    assert (outcome.built, outcome.codes) == (["two"], [ExitCode.MODEL])

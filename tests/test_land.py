@@ -68,7 +68,7 @@ def test_a_file_that_cannot_be_read_leaves_nothing(home: Home, tmp_path: Path) -
 
 def test_a_file_that_is_missing_is_a_trace_error(home: Home, tmp_path: Path) -> None:
     """It may have been taken away since it was listed."""
-    with pytest.raises(TraceError, match="opening it"):
+    with pytest.raises(TraceError, match="taken away"):
         landed(home, tmp_path / "gone.json")
 
 
@@ -105,7 +105,7 @@ def test_a_file_that_grows_while_it_is_read_is_unfinished(home: Home, trace: Pat
     assert home.run_ids() == []
 
 
-def _reader_that_spoils(sql: str) -> Callable[[Path], Callable[[ReadJob], None]]:
+def _reader_that_spoils(sql: str) -> Callable[..., Callable[[ReadJob], None]]:
     def read(job: ReadJob) -> None:
         read_kineto(job)
         target = job.out / "launch.parquet"
@@ -113,7 +113,7 @@ def _reader_that_spoils(sql: str) -> Callable[[Path], Callable[[ReadJob], None]]
             con.execute(f"CREATE TABLE launch AS FROM read_parquet({literal(target)}, hive_partitioning = false)")
             con.execute(f"COPY ({sql}) TO {literal(target)} (FORMAT parquet)")
 
-    return lambda _path: read
+    return lambda *_paths: read
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_reader_that_forgets_a_table_lands_nothing(home: Home, trace: Path, mo
         read_kineto(job)
         (job.out / "launch.parquet").unlink()
 
-    monkeypatch.setattr(landing, "reader_for", lambda _path: read)
+    monkeypatch.setattr(landing, "reader_for", lambda *_paths: read)
     with pytest.raises(ContractError, match="launch"):
         landed(home, trace)
     assert home.run_ids() == []

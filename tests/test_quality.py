@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -284,8 +285,8 @@ def test_check_of_what_is_not_there_is_wrong_usage(judged: Home, tmp_path: Path)
     ("broken", "code", "said"),
     [
         ("check", ExitCode.BUG, "not checked: run fine: sql/checks/x.sql cannot be carried out"),
-        ("mart", ExitCode.MODEL, "not checked: run fine: its tables cannot be read; say `stepledger build --run fine`."),
-        ("facts", ExitCode.QUALITY, "not checked: run fine: run fine has no marts yet: say `stepledger build --run fine`"),
+        ("mart", ExitCode.MODEL, "not checked: run fine: damaged: lake/marts/run_id=fine/steps.parquet: run `stepledger build --run fine`"),
+        ("marts", ExitCode.QUALITY, "not checked: run fine: run fine has no marts yet: run `stepledger build --run fine`"),
     ],
 )
 def test_check_goes_on_with_the_other_runs(
@@ -304,7 +305,7 @@ def test_check_goes_on_with_the_other_runs(
     elif broken == "mart":
         (home.mart_run("fine") / "steps.parquet").write_bytes(b"no Parquet")
     else:
-        (home.mart_run("fine") / "run_facts.parquet").unlink()
+        shutil.rmtree(home.mart_run("fine"))
     done = call(home, "check")
     assert done.exit_code == code
     assert [line.split(", ")[0] for line in done.stdout.splitlines() if "checks passed" in line] == ["bad: fail", "odd: warn"]

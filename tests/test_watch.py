@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from pipeline.errors import ExitCode, HomeError, UsageError
 from pipeline.home import Home
 from pipeline.ingest import Means, Outcome, land_inbox
 from pipeline.progress import Progress
+from pipeline.quarantine import quarantined, retry
 from pipeline.watch import Stop, Watcher
 from pipeline.work import Landing
 from tests.homes import drop, environment, mart_rows, pair, rank_trace, settled
@@ -107,7 +109,7 @@ def test_a_gz_without_its_end_is_read_once_and_again_when_it_has_stalled(
     land = land_inbox
 
     def counted(home: Home, items: list[inbox.Waiting], *rest: object) -> Outcome:
-        read.append(inbox.not_stalled(items[0].path) is None)
+        read.append(inbox.not_stalled(items[0]) is None)
         return land(home, items, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr("pipeline.watch.land_inbox", counted)
@@ -172,10 +174,10 @@ def test_what_left_the_inbox_is_read_when_it_comes_back_unchanged(home: Home, tm
     made = watcher(home)
     made.cycle()
     assert not inbox.waiting(home.inbox)
-    inbox.retry(home, None)
+    retry(home, None)
     made.cycle()
     assert not inbox.waiting(home.inbox)
-    assert list(inbox.quarantined(home)) == ["serve/bad.json"]
+    assert list(quarantined(home)) == ["serve/bad.json"]
 
 
 def test_a_full_disk_does_not_end_the_watch(home: Home, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,3 +252,58 @@ def test_files_that_arrive_become_a_run_and_a_signal_ends_the_watch(home: Home, 
     assert any("exported to" in message for message in messages)
     assert len(mart_rows(home)["run_facts"]) == 1
     assert not list(home.inbox.iterdir())
+
+
+@pytest.mark.parametrize("error", [KeyError("a bug"), OSError(5, "Input/output error"), UsageError("the home cannot be written")])
+def test_no_error_ends_the_watch(home: Home, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """It is reported, and the file is read when a while has passed."""
+    (first, _) = pair(tmp_path)
+    drop(home, first, "serve/a.json")
+    made = watcher(home)
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.watch.land_inbox", lambda *_rest: (_ for _ in ()).throw(error))
+        made.cycle()
+    made.cycle()
+    assert home.run_ids() == []
+    clock.now_s += watch.RETRY_SECONDS
+    made.cycle()
+    assert home.run_ids() == ["serve"]
+
+
+def test_what_could_not_be_moved_is_tried_again_less_and_less_often(
+    home: Home, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After 30 seconds, then after a minute, then after two."""
+    (first, _) = pair(tmp_path)
+    drop(home, first, "serve/a.json")
+    tries: list[float] = []
+
+    def failing(*_rest: object) -> Path:
+        tries.append(clock.now_s)
+        raise UsageError("cannot be moved")
+
+    monkeypatch.setattr("pipeline.ingest.archive", failing)
+    made = watcher(home)
+    for _ in range(25):
+        made.cycle()
+        clock.now_s += 10
+    assert [later - sooner for sooner, later in pairwise(tries)] == [30, 60, 120]
+
+
+def test_a_run_whose_export_failed_is_built_and_exported_again(home: Home, tmp_path: Path, clock: Clock) -> None:
+    """The error is reported, and the run stays due."""
+    (first, _) = pair(tmp_path)
+    drop(home, first, "serve/a.json")
+    exported: list[list[str]] = []
+
+    def export(outcome: Outcome) -> None:
+        exported.append(outcome.built)
+        if len(exported) == 1:
+            raise OSError(28, "No space left on device")
+
+    made = watcher(home)
+    made.on_built = export
+    for _ in range(5):
+        made.cycle()
+        clock.now_s += watch.RETRY_SECONDS
+    assert exported == [["serve"], ["serve"]]

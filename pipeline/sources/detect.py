@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from pipeline.errors import SideFile, TraceError
+from pipeline.errors import SideFile
 from pipeline.sources.job import ReadJob
 from pipeline.sources.microbench import SNIFF_BYTES, is_table, read_microbench
 from pipeline.sources.nsys.report import exports_of
 
 _SQLITE = b"SQLite format 3\0"
-_NO_FILES = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+"""First bytes of gzip and zstd."""
 _SIDE_FILES = (
     (re.compile(r"^profiler_out_\d+\.txt$"), "torch's key_averages table of a capture; its trace says the same and more"),
     (re.compile(r"^capture\.json$"), "notes on a capture"),
@@ -38,9 +38,13 @@ def is_report_folder(path: Path) -> bool:
 
 def fresh_export(report: Path) -> Path | None:
     """An export beside an nsys report that is not older than the report; None for any other file."""
-    if report.suffix != ".nsys-rep" or not report.is_file():
+    if report.suffix != ".nsys-rep":
         return None
-    return next((p for p in exports_of(report) if p.stat().st_mtime >= report.stat().st_mtime), None)
+    try:
+        made_ns = report.stat().st_mtime_ns
+        return next((p for p in exports_of(report) if p.stat().st_mtime_ns >= made_ns), None)
+    except OSError:  # taken away, or in a folder that may not be searched
+        return None
 
 
 # Readers are imported when a file needs them: each brings libraries that commands which only look at names should not load.
@@ -58,34 +62,25 @@ def _nsys() -> Callable[[ReadJob], None]:
     return read_nsys
 
 
-def reader_for(path: Path) -> Callable[[ReadJob], None]:
-    """The reader of `path`. Raises SideFile for a known side file, TraceError for what no reader can read."""
-    try:
-        mode = path.stat().st_mode
-        if is_report_folder(path):
-            return _nsys()
-        if not stat.S_ISREG(mode):  # before anything opens it: a pipe would wait for a writer
-            if stat.S_ISDIR(mode):
-                next(path.iterdir(), None)
-            raise TraceError(
-                path.name,
-                where="the path",
-                found=f"{_NO_FILES.get(stat.S_IFMT(mode), 'something')}, which is no regular file",
-                wanted="a trace file",
-                advice="Name the trace files, or the folder that holds them.",
-            )
-        if note := side_file_note(path.name):
-            raise SideFile(path.name, note)
-        if export := fresh_export(path):
-            raise SideFile(path.name, f"the report that {export.name} beside it was exported from; the export is read")
-        with path.open("rb") as file:
-            start = file.read(SNIFF_BYTES)
-    except OSError as error:
-        raise TraceError(
-            path.name, where="opening it", found=error.strerror or str(error), wanted="a readable file", advice="Check its permissions."
-        ) from error
+def reader_for(path: Path, folder: Path | None = None) -> Callable[[ReadJob], None]:
+    """The reader of a regular file, or of a folder that is one export; `folder`: where it lies, if not where it is read.
+
+    Raises SideFile for a known side file, TraceError for what no reader can read.
+    """
+    if is_report_folder(path):
+        return _nsys()
+    if note := side_file_note(path.name):
+        raise SideFile(path.name, note)
+    if export := fresh_export((folder or path.parent) / path.name):
+        raise SideFile(path.name, f"the report that {export.name} beside it was exported from; the export is read")
+    with path.open("rb") as file:
+        start = file.read(SNIFF_BYTES)
     if start.startswith(_SQLITE) or path.suffix in {".sqlite", ".nsys-rep"}:
         return _nsys()
     if is_table(path.name, start):
         return read_microbench
+    if not start.startswith(_COMPRESSED) and (text := start.removeprefix(b"\xef\xbb\xbf").lstrip()) and text[:1] not in (b"{", b"["):
+        from pipeline.sources.kineto.header import no_events
+
+        raise no_events(path.name, start)  # before a file of any size is hashed
     return _kineto()

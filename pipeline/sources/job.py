@@ -14,7 +14,8 @@ MAX_BYTES = 64 * 10**9
 class ReadJob:
     """One file to read. The reader writes `<table>.parquet` for every raw contract into `out`; `work` is scratch.
 
-    `salvage`: of a file without its end, keep what is complete; otherwise it is an UnfinishedFile.
+    `path` shows the file alone, under its own name; `folder` is where it lies, if not there: the names beside it
+    may be looked at, never opened. `salvage`: of a truncated file, keep what is complete; otherwise it is an UnfinishedFile.
     """
 
     path: Path
@@ -30,3 +31,9 @@ class ReadJob:
     on_read: Callable[[int], None] = lambda _bytes: None
     salvage: bool = False
     max_bytes: int = MAX_BYTES
+    folder: Path | None = None
+
+    @property
+    def place(self) -> Path:
+        """Where the file lies."""
+        return self.path if self.folder is None else self.folder / self.path.name

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import adbc_driver_sqlite.dbapi
 import duckdb
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute
-import pyarrow.ipc
-import pyarrow.parquet
 from adbc_driver_manager import Error as AdbcError
 
-from pipeline.duck import files, rows
-from pipeline.errors import TraceError
+from pipeline.duck import files, literal, rows, scalar
+from pipeline.errors import TraceError, home_trouble
+from pipeline.sources.job import ReadJob
+from pipeline.sources.nsys import arrow, parquet
+from pipeline.sources.nsys.batches import BATCH_BYTES, BATCH_ROWS, Ids, pieces, wanted_schema
 from pipeline.sources.nsys.columns import COUNTED, STRINGS_OF, TABLES, Kind
-from pipeline.sources.nsys.database import reading_uri, refuse_cut_off, refuse_damaged_pages
+from pipeline.sources.nsys.database import ADVICE, READING_GUARDS, ordinary_tables, reading_uri, refuse_cut_off, text_bytes
 from pipeline.sources.nsys.report import export_report
 
-BATCH_ROWS = 65_536
-TEXT_ROWS = 64
-"""Rows of StringIds in memory at a time: most of its strings are referred to by nothing that is read, and some are megabytes long."""
-_ADVICE = "Export the report again: nsys export --type=sqlite --force-overwrite=true REPORT.nsys-rep"
+SHORT_BYTES, SHORT_ROWS = 2_048, 16_384
+"""Rows with so much text are read so many at a time; longer ones, which are few, as many as BATCH_BYTES hold of the longest."""
+MOST_NAMES = 10_000_000
+"""Different names that rows refer to: their ids are in memory while StringIds is read."""
 _OUR_FAULT = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, duckdb.InterruptException)
 """Errors of DuckDB that say nothing about the export; all others are damaged pages, or values that do not fit."""
+_DAMAGE = (sqlite3.Error, AdbcError, pa.ArrowException, OSError, UnicodeDecodeError, MemoryError)
+"""Errors of the other libraries."""
 _NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|BOOLEAN|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|VARCHAR")
 """Types of DuckDB that may hold a number; a folder's tables could have any."""
 _TYPES = {"int": "BIGINT", "text": "VARCHAR"}
@@ -47,23 +50,31 @@ what stands in a report need not be UTF-8; bytes that are not are shown as escap
 class Export:
     """Views `nsys.<TABLE>` with the columns of columns.TABLES (absent ones NULL), and row counts of what is only counted."""
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, path: Path, work: Path, on_read: Callable[[int], None]) -> None:
-        self._con, self._path, self._work, self._on_read = con, path, work, on_read
+    def __init__(self, con: duckdb.DuckDBPyConnection, job: ReadJob) -> None:
+        self._con, self._path, self._work, self._on_read = con, job.path, job.work, job.on_read
+        self._max_bytes = self._bytes_left = job.max_bytes
+        self._failure: Exception | None = None
         self.columns: dict[str, set[str]] = {}
         self.counted: dict[str, int] = {}
         con.execute("CREATE SCHEMA nsys")
         con.execute(_MACROS)
 
     def open(self) -> None:
-        """Create the views. Raises TraceError where the export is damaged or empty."""
+        """Create the views. Raises TraceError where the export is damaged, empty, a program, or larger than the job allows."""
         source = export_report(self._path, self._work) if self._path.suffix == ".nsys-rep" else self._path
         try:
+            if (size := sum(p.stat().st_size for p in (source.iterdir() if source.is_dir() else (source,)))) > self._max_bytes:
+                raise _too_large(self._path.name, "the export", f"{size} bytes", self._max_bytes)
             if source.is_dir():
                 self._open_folder(source)
             else:
                 self._open_sqlite(source)
-        except (sqlite3.Error, AdbcError, pa.ArrowException, OSError, UnicodeDecodeError, duckdb.Error) as error:
-            raise damaged(self._path.name, error) from error
+            self._refuse_beyond(self._bytes_of_names(), "names in all rows together")
+        except (*_DAMAGE, duckdb.Error) as error:
+            failure = self._failure or error  # what a stream raises reaches us as an error of DuckDB's that quotes it
+            if not isinstance(failure, (*_DAMAGE, duckdb.Error)):
+                raise failure from None
+            raise damaged(self._path.name, failure) from failure
         for table, wanted in TABLES.items():
             if table not in self.columns:
                 none = ", ".join(f'NULL::{_TYPES[kind]} AS "{c}"' for c, kind in wanted.items())
@@ -93,59 +104,98 @@ class Export:
         self._con.execute(f'CREATE VIEW nsys."{table}" AS SELECT {", ".join(parts)} FROM {scan}')
         self.columns[table] = set(found)
 
-    def _stage(self, table: str, batches: pa.RecordBatchReader) -> None:
+    def _stage(self, table: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
         """Copy a stream of batches to Parquet and make its view; of StringIds only what rows of other tables refer to."""
-        select = "FROM stream"
-        if table == "StringIds" and {"id", "value"} <= set(batches.schema.names):
-            if not pa.types.is_integer(kind := batches.schema.field("id").type):
+        select, ids = "FROM stream", None
+        if table == "StringIds" and {"id", "value"} <= set(schema.names):
+            if not pa.types.is_integer(kind := schema.field("id").type):
                 raise pa.ArrowInvalid(f"{table} with id as {kind}")
-            uses = [f'SELECT "{c}" FROM nsys."{t}"' for t, cs in STRINGS_OF.items() if t in self.columns for c in cs]
-            used = rows(self._con, f"SELECT DISTINCT * FROM ({' UNION ALL '.join(uses)}) AS use (id) WHERE id IS NOT NULL") if uses else []
-            batches = _with_ids(batches, [r[0] for r in used])
-            select = "SELECT id, min(value) AS value FROM stream GROUP BY id"
-        stream = batches  # noqa: F841 (DuckDB finds it by name)
-        self._con.execute(f"COPY ({select}) TO {_q(self._work / f'{table}.parquet')} (FORMAT parquet, COMPRESSION lz4_raw)")
+            select, ids = "SELECT id, min(value) AS value FROM stream GROUP BY id", self._used_names()
+        stream = pa.RecordBatchReader.from_batches(schema, self._measured(batches, schema, ids))  # noqa: F841 (DuckDB finds it by name)
+        self._con.execute(f"COPY ({select}) TO {literal(self._work / f'{table}.parquet')} (FORMAT parquet, COMPRESSION lz4_raw)")
         self._view(table, _scan(self._work, table))
+
+    def _measured(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, ids: Ids | None) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in batches:
+                for piece in pieces(batch, schema, ids):
+                    self._take(piece.nbytes)
+                    yield piece
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def _take(self, size: int) -> None:
+        self._refuse_beyond(size, "rows")
+        self._bytes_left -= size
+
+    def _refuse_beyond(self, size: int, what: str) -> None:
+        if size > self._bytes_left:
+            raise _too_large(self._path.name, "its tables", f"more than {self._max_bytes} bytes of {what}", self._max_bytes)
+
+    def _names_used(self) -> str:
+        """SQL: the ids of StringIds that rows refer to, as often as they do."""
+        uses = [f'SELECT "{c}" FROM nsys."{t}"' for t, cs in STRINGS_OF.items() if t in self.columns for c in cs]
+        return f"({' UNION ALL '.join(uses or ['SELECT NULL::BIGINT'])}) AS use (id)"
+
+    def _used_names(self) -> Ids:
+        query = f"SELECT DISTINCT id FROM {self._names_used()} WHERE id IS NOT NULL ORDER BY id LIMIT {MOST_NAMES + 1}"
+        ids = np.asarray(self._con.sql(query).fetchnumpy()["id"], dtype=np.int64)
+        if len(ids) > MOST_NAMES:
+            raise TraceError(
+                self._path.name, where="its tables", found=f"more than {MOST_NAMES} names", wanted="names that rows share", advice=ADVICE
+            )
+        return ids
+
+    def _bytes_of_names(self) -> int:
+        """A name is written once, and copied into every row that refers to it when rows are sorted."""
+        if not self.has("StringIds", "id", "value"):
+            return 0
+        names = '(SELECT id, strlen(value) AS bytes FROM nsys."StringIds")'
+        return int(scalar(self._con, f"SELECT coalesce(sum(bytes), 0) FROM {self._names_used()} JOIN {names} USING (id)"))
 
     def _open_folder(self, folder: Path) -> None:
         found = {p.stem: p for p in sorted(folder.iterdir()) if p.suffix in {".parquet", ".arrow"} and p.is_file()}
         for table, wanted in TABLES.items():
             if table not in found:
                 continue
-            if found[table].suffix == ".parquet" and "text" not in wanted.values():
+            file = found[table]
+            form = parquet if file.suffix == ".parquet" else arrow
+            schema = wanted_schema(table, form.schema_of(file), list(wanted))
+            size = form.count_rows(file) * 8 * len(schema)
+            self._refuse_beyond(size, "rows")
+            if form is parquet and "text" not in wanted.values():
+                self._take(size)
                 self._view(table, _scan(folder, table))
-            else:
-                batches = _as_bytes(found[table], list(wanted))
-                if batches.schema.names:
-                    self._stage(table, batches)
-            self._on_read(found[table].stat().st_size)
+            elif schema.names:
+                self._stage(table, schema, form.batches(file, schema.names))
+            self._on_read(file.stat().st_size)
         for table in COUNTED:
             if table in found:
-                self.counted[table] = _count(found[table])
+                self.counted[table] = (parquet if found[table].suffix == ".parquet" else arrow).count_rows(found[table])
+                self._refuse_beyond(self.counted[table], "rows")
 
     def _open_sqlite(self, file: Path) -> None:
         """Copy the wanted columns through ADBC in batches: DuckDB's own sqlite extension cannot be had offline."""
-        uri = reading_uri(file)
         refuse_cut_off(file)
-        probe = sqlite3.connect(uri, uri=True)
-        try:
-            refuse_damaged_pages(probe)
-            present = {r[0] for r in probe.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            found = {t: {r[1] for r in probe.execute(f'PRAGMA table_info("{t}")')} & TABLES[t].keys() for t in TABLES if t in present}
-            self.counted = {t: probe.execute(f'SELECT count(*) FROM "{t}"').fetchone()[0] for t in COUNTED if t in present}
-        finally:
-            probe.close()
-        with adbc_driver_sqlite.dbapi.connect(uri) as source:
-            for table, columns in found.items():
-                if not columns:
-                    continue
-                select = ", ".join(_as_kind(c, kind) for c, kind in TABLES[table].items() if c in columns)
+        found = ordinary_tables(file)
+        self.counted = {table: found[table].rows for table in COUNTED if table in found}
+        with adbc_driver_sqlite.dbapi.connect(reading_uri(file)) as source:
+            for guard in READING_GUARDS:
                 with source.cursor() as cursor:
-                    batch_rows = TEXT_ROWS if table == "StringIds" else BATCH_ROWS
-                    cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": batch_rows})
-                    cursor.execute(f'SELECT {select} FROM "{table}"')
-                    self._stage(table, cursor.fetch_record_batch())
+                    cursor.execute(guard)
+                    cursor.fetchall()
+            for table, kinds in TABLES.items():
+                columns = {c: kind for c, kind in kinds.items() if table in found and c in found[table].columns}
+                if columns:
+                    schema = pa.schema([(c, pa.int64() if kind == "int" else pa.binary()) for c, kind in columns.items()])
+                    self._stage(table, schema, _rows(source, table, columns, found[table].longest))
         self._on_read(file.stat().st_size)
+
+
+def _too_large(file: str, where: str, found: str, most: int) -> TraceError:
+    advice = "If the report is that large, raise the limit: --max-bytes N."
+    return TraceError(file, where=where, found=found, wanted=f"at most {most} bytes", advice=advice)
 
 
 def damaged(file: str, error: Exception) -> TraceError:
@@ -153,9 +203,9 @@ def damaged(file: str, error: Exception) -> TraceError:
 
     A full disk or a mistake of ours is no fault of the export: that error is raised as it is.
     """
-    if isinstance(error, _OUR_FAULT) or "No space left" in str(error):
+    if isinstance(error, _OUR_FAULT) or home_trouble(error):
         raise error
-    if isinstance(error, duckdb.OutOfMemoryException):
+    if isinstance(error, (duckdb.OutOfMemoryException, MemoryError)):
         return TraceError(
             file,
             where="reading the export",
@@ -168,15 +218,24 @@ def damaged(file: str, error: Exception) -> TraceError:
     if isinstance(error, UnicodeDecodeError):
         error = ValueError("a name of a table or column that is no text")
     said = str(error).splitlines()[0] if str(error) else type(error).__name__
-    for quote in "\"'":
+    for quote in "\"'(":
         said = said.split(quote, 1)[0]
-    return TraceError(file, where="reading the export", found=said.strip(" :") or type(error).__name__, wanted="a whole nsys export", advice=_ADVICE)
+    return TraceError(file, where="reading the export", found=said.strip(" :") or type(error).__name__, wanted="a whole nsys export", advice=ADVICE)
 
 
-def _with_ids(batches: pa.RecordBatchReader, ids: list[int]) -> pa.RecordBatchReader:
-    """The rows of StringIds with one of these ids. What is left out is never copied: it may be larger than all that is read."""
-    wanted = pa.array(ids, pa.int64()).cast(batches.schema.field("id").type, safe=False)
-    return pa.RecordBatchReader.from_batches(batches.schema, (b.filter(pyarrow.compute.is_in(b.column("id"), value_set=wanted)) for b in batches))
+def _rows(source: adbc_driver_sqlite.dbapi.AdbcSqliteConnection, table: str, columns: dict[str, Kind], longest: int) -> Iterator[pa.RecordBatch]:
+    """The columns of an ordinary table. NOT INDEXED: an index may hold other rows than its table, and expressions of its own."""
+    select = f'SELECT {", ".join(_as_kind(c, kind) for c, kind in columns.items())} FROM "{table}" NOT INDEXED'
+    passes = [(select, BATCH_ROWS)]
+    if text := text_bytes([c for c, kind in columns.items() if kind == "text"]):
+        passes = [(f"{select} WHERE {text} <= {SHORT_BYTES}", SHORT_ROWS)]
+        if longest > SHORT_BYTES:
+            passes.append((f"{select} WHERE {text} > {SHORT_BYTES}", max(1, BATCH_BYTES // longest)))
+    for query, batch_rows in passes:
+        with source.cursor() as cursor:
+            cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": batch_rows})
+            cursor.execute(query)
+            yield from cursor.fetch_record_batch()
 
 
 def _as_kind(column: str, kind: Kind) -> str:
@@ -186,50 +245,5 @@ def _as_kind(column: str, kind: Kind) -> str:
     return f'coalesce(CAST("{column}" AS BLOB), x\'\') AS "{column}"'
 
 
-def _as_bytes(file: Path, wanted: list[str]) -> pa.RecordBatchReader:
-    """The wanted columns of a Parquet or Arrow file as a stream, text as bytes."""
-    schema = pyarrow.parquet.read_schema(file) if file.suffix == ".parquet" else next(_schemas(file))
-    columns = [c for c in wanted if c in schema.names]
-    if twice := [c for c in columns if schema.names.count(c) > 1]:
-        raise pa.ArrowInvalid(f"{file.name} has the column {twice[0]} more than once")
-    fields = [(c, pa.binary() if _is_text(schema.field(c).type) else schema.field(c).type) for c in columns]
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for batch in _batches(file, columns):
-            arrays = [batch.column(c) for c in columns]
-            yield pa.record_batch([a.cast(t) if a.type != t else a for a, (_, t) in zip(arrays, fields, strict=True)], schema=pa.schema(fields))
-
-    return pa.RecordBatchReader.from_batches(pa.schema(fields), batches())
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
-def _schemas(file: Path) -> Iterator[pa.Schema]:
-    with pa.OSFile(str(file), "rb") as source, pyarrow.ipc.open_stream(source) as reader:
-        yield reader.schema
-
-
-def _batches(file: Path, columns: list[str]) -> Iterable[pa.RecordBatch]:
-    if file.suffix == ".parquet":
-        with pyarrow.parquet.ParquetFile(file) as source:
-            yield from source.iter_batches(batch_size=BATCH_ROWS, columns=columns)
-    else:
-        with pa.OSFile(str(file), "rb") as stream, pyarrow.ipc.open_stream(stream) as reader:
-            for batch in reader:
-                yield batch.select(columns)
-
-
-def _count(file: Path) -> int:
-    if file.suffix == ".parquet":
-        return int(pyarrow.parquet.read_metadata(file).num_rows)
-    return sum(batch.num_rows for batch in _batches(file, []))
-
-
 def _scan(folder: Path, table: str) -> str:
     return f"read_parquet({files(folder, f'{table}.parquet')}, hive_partitioning = false)"
-
-
-def _q(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"

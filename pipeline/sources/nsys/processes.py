@@ -13,6 +13,10 @@ from pipeline.errors import TraceError
 from pipeline.sources import names
 from pipeline.sources.job import ReadJob
 
+MOST_PROCESSES = 1_024
+"""Each is a trace of its own, with files and keys of its own; a report is of one machine."""
+_LETTERS = 4_096
+"""How much of a name is looked at: a path is no longer, and a name may be megabytes."""
 _PROGRAM = re.compile(r"[\w.:+-]{1,64}", re.ASCII)
 
 
@@ -37,11 +41,11 @@ class Process:
 def find_processes(con: duckdb.DuckDBPyConnection, job: ReadJob) -> list[Process]:
     """Processes with GPU work that can be booked, in the order of GPU and pid; rank by file, thread or process name, else by that order.
 
-    Raises TraceError where there is none.
+    Raises TraceError where there is none, or too many.
     """
     found = rows(
         con,
-        """
+        f"""
         WITH work AS (SELECT "globalPid", min(device) AS device FROM nsys.gpu WHERE reason IS NULL GROUP BY "globalPid"),
         thread AS (
             SELECT process_key("globalTid") AS process, max(string.value) AS name FROM nsys."ThreadNames" AS thread
@@ -49,16 +53,25 @@ def find_processes(con: duckdb.DuckDBPyConnection, job: ReadJob) -> list[Process
             WHERE regexp_matches(string.value, '(TP|DP|PP|EP)[0-9]') GROUP BY process
         ),
         gpu AS (SELECT pid, "cudaId" AS device, min("gpuId") AS gpu FROM nsys."TARGET_INFO_CUDA_DEVICE" GROUP BY ALL)
-        SELECT work."globalPid", min(process.name), min(thread.name), min(gpu.gpu) FROM work
+        SELECT work."globalPid", left(min(process.name), {_LETTERS}), left(min(thread.name), {_LETTERS}), min(gpu.gpu) FROM work
         LEFT JOIN nsys."PROCESSES" AS process ON work."globalPid" = process_key(process."globalPid")
         LEFT JOIN thread ON work."globalPid" = thread.process
         LEFT JOIN gpu ON pid_of(work."globalPid") = gpu.pid AND work.device = gpu.device
         GROUP BY work."globalPid", work.device
         ORDER BY coalesce(min(gpu.gpu), work.device), (work."globalPid" >> 48) & 65535, work."globalPid"
+        LIMIT {MOST_PROCESSES + 1}
         """,
     )
     if not found:
         raise _no_gpu_work(con, job.file_name)
+    if len(found) > MOST_PROCESSES:
+        raise TraceError(
+            job.file_name,
+            where="its tables",
+            found=f"more than {MOST_PROCESSES} processes with GPU work",
+            wanted="the report of one machine",
+            advice="Export the report again.",
+        )
     by_thread = [names.coordinates(thread or "") for _, _, thread, _ in found]
     by_name = [names.coordinates(_program(name) or "") for _, name, _, _ in found]
     rank_of, source = _ranks(job.file_name, by_thread, by_name)

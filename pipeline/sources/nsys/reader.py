@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 
 import duckdb
@@ -27,9 +30,9 @@ def read_nsys(job: ReadJob) -> None:
     Raises UnfinishedFile while another program writes the file, TraceError for an export that is empty, interrupted, stale or
     damaged, that lacks the tables needed, or whose graphs were recorded as a whole so that their time is nowhere in the file.
     """
-    _refuse_unfinished(job.path)
+    _refuse_unfinished(job.path, job.place)
     with duck.working(job.work / "spill", threads=job.threads, memory_limit=_MEMORY_LIMIT) as con:
-        export = Export(con, job.path, job.work, job.on_read)
+        export = Export(con, job)
         export.open()
         try:
             if export.has("CUPTI_ACTIVITY_KIND_KERNEL"):
@@ -41,7 +44,8 @@ def read_nsys(job: ReadJob) -> None:
             raise damaged(job.file_name, error) from error
 
 
-def _refuse_unfinished(path: Path) -> None:
+def _refuse_unfinished(path: Path, place: Path) -> None:
+    """`place`: where the file lies, with whatever is beside it."""
     if path.is_file() and path.stat().st_size == 0:
         raise TraceError(
             path.name,
@@ -58,8 +62,8 @@ def _refuse_unfinished(path: Path) -> None:
             wanted="a finished export",
             advice="Wait until that program has ended.",
         )
-    log = path.with_name(f"{path.name}-wal")
-    if path.is_file() and log.is_file() and log.stat().st_size:
+    log = place.with_name(f"{path.name}-wal")
+    if path.is_file() and _size_bytes(log):
         raise TraceError(
             path.name,
             where="beside the file",
@@ -67,8 +71,8 @@ def _refuse_unfinished(path: Path) -> None:
             wanted="one finished file",
             advice=f"Merge them where both stand: sqlite3 {path.name} 'PRAGMA wal_checkpoint(TRUNCATE)', or export the report again.",
         )
-    journal = path.with_name(f"{path.name}-journal")
-    if path.is_file() and journal.exists():
+    journal = place.with_name(f"{path.name}-journal")
+    if path.is_file() and os.path.lexists(journal):
         raise TraceError(
             path.name,
             where="beside the file",
@@ -76,8 +80,8 @@ def _refuse_unfinished(path: Path) -> None:
             wanted="a finished export",
             advice="Delete both and export the report again.",
         )
-    report = report_beside(path)
-    if report is not None and report.stat().st_mtime > path.stat().st_mtime:
+    report = report_beside(place)
+    if report is not None and _changed_ns(report) > path.stat().st_mtime_ns:
         raise TraceError(
             path.name,
             where="beside the file",
@@ -85,6 +89,20 @@ def _refuse_unfinished(path: Path) -> None:
             wanted="a fresh export",
             advice=f"nsys export --type=sqlite --force-overwrite=true {report.name} (if both were only copied: touch {path.name})",
         )
+
+
+def _size_bytes(path: Path) -> int:
+    """Of a regular file; 0 where there is none."""
+    with suppress(OSError):
+        found = path.lstat()
+        return found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return 0
+
+
+def _changed_ns(path: Path) -> int:
+    with suppress(OSError):
+        return path.lstat().st_mtime_ns
+    return 0
 
 
 def _refuse_incomplete(export: Export, file: str) -> None:
@@ -118,13 +136,15 @@ def _refuse_hidden_graphs(con: duckdb.DuckDBPyConnection, file: str) -> None:
         """
     )
     launches = duck.scalar(con, "SELECT count(*) FROM replay")
+    # Equalities only, which are hashed: a row without a process, on either side, may belong to any.
     recorded = launches and any(
         duck.rows(
             con,
             f"""
-            SELECT 1 FROM nsys."{table}" AS gpu
-            SEMI JOIN replay
-                ON gpu."correlationId" = replay.correlation AND coalesce(replay.process = process_key(gpu."globalPid"), true)
+            SELECT 1 FROM nsys."{table}"
+            WHERE (process_key("globalPid"), "correlationId") IN (SELECT (process, correlation) FROM replay WHERE process IS NOT NULL)
+                OR "globalPid" IS NULL AND "correlationId" IN (SELECT correlation FROM replay)
+                OR "correlationId" IN (SELECT correlation FROM replay WHERE process IS NULL)
             LIMIT 1
             """,
         )

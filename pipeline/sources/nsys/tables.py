@@ -12,11 +12,11 @@ import duckdb
 from pipeline import __version__
 from pipeline.contracts import contracts
 from pipeline.duck import files, literal, rows, scalar
-from pipeline.sources.issues import IssueBook, issue_codes
+from pipeline.sources.issues import EXAMPLE_CHARS, IssueBook, issue_codes
 from pipeline.sources.job import ReadJob
 from pipeline.sources.nsys.columns import COUNTED, EXPORT_FACTS, GPU_TABLES
 from pipeline.sources.nsys.export import Export
-from pipeline.sources.nsys.processes import Process, find_processes
+from pipeline.sources.nsys.processes import MOST_PROCESSES, Process, find_processes
 from pipeline.sources.units import FARTHEST_NS, LONGEST_NS
 
 _ABSOLUTE_NS = 10**18
@@ -32,7 +32,7 @@ def land(con: duckdb.DuckDBPyConnection, job: ReadJob, export: Export, book: Iss
     facts = dict(
         rows(
             con,
-            f"""SELECT name, min(value) FROM (FROM nsys."META_DATA_EXPORT" UNION ALL FROM nsys."EXPORT_META_DATA")
+            f"""SELECT name, left(min(value), {EXAMPLE_CHARS}) FROM (FROM nsys."META_DATA_EXPORT" UNION ALL FROM nsys."EXPORT_META_DATA")
             WHERE name IN ({", ".join(map(literal, EXPORT_FACTS))}) GROUP BY name""",
         )
     )
@@ -223,6 +223,7 @@ def _issue_rows(con: duckdb.DuckDBPyConnection, export: Export, processes: list[
     found = rows(
         con,
         f"""
+        SELECT trace_id, code, event_class, events, dur_ns, left(example, {EXAMPLE_CHARS}) FROM (
         SELECT trace_id, reason, kind, count(*), sum(dur_ns)::BIGINT, min(name) FROM gpu WHERE reason IS NOT NULL GROUP BY ALL
         UNION ALL SELECT trace_id, 'duplicate_event', kind, count(*), sum(dur_ns)::BIGINT, min(name) FROM duplicate GROUP BY ALL
         UNION ALL SELECT trace_id, 'opaque_graph', kind, count(*), sum(dur_ns)::BIGINT, min(name)
@@ -241,6 +242,7 @@ def _issue_rows(con: duckdb.DuckDBPyConnection, export: Export, processes: list[
             FROM range WHERE is_open AND trace_id IS NOT NULL GROUP BY ALL
         UNION ALL SELECT {first}, 'profiler_warning', 'diagnostic', count(*), NULL, NULL
             FROM nsys."DIAGNOSTIC_EVENT" WHERE severity > 1 HAVING count(*) > 0
+        ) AS found (trace_id, code, event_class, events, dur_ns, example)
         """,
     )
     ranges = scalar(con, "SELECT count(*) FROM range")
@@ -253,14 +255,17 @@ def _issue_rows(con: duckdb.DuckDBPyConnection, export: Export, processes: list[
     for p in processes:
         if p.rank is None:
             book.add("unknown_rank", "trace")
-    made = [(t, code, cls, issue_codes()[code]["severity"], n, dur, ex and ex[:200]) for t, code, cls, n, dur, ex in found]
+    made = [(t, code, cls, issue_codes()[code]["severity"], n, dur, example) for t, code, cls, n, dur, example in found]
     return made + [(processes[0].trace_id, *row) for row in book.rows()]
 
 
 def _land_trace(con: duckdb.DuckDBPyConnection, job: ReadJob, export: Export, processes: list[Process], clock: _Clock) -> None:
     now = datetime.now(UTC).replace(tzinfo=None)
-    by_ordinal = dict(rows(con, """SELECT coalesce("cuDevice", id), min(name) FROM nsys."TARGET_INFO_GPU" WHERE name IS NOT NULL GROUP BY ALL"""))
-    by_gpu = dict(rows(con, 'SELECT id, min(name) FROM nsys."TARGET_INFO_GPU" WHERE name IS NOT NULL GROUP BY ALL'))
+    by_ordinal, by_gpu = (
+        dict(rows(con, f"""SELECT {key}, left(min(name), {EXAMPLE_CHARS}) FROM nsys."TARGET_INFO_GPU" WHERE name IS NOT NULL
+            GROUP BY ALL ORDER BY ALL LIMIT {MOST_PROCESSES}"""))
+        for key in ('coalesce("cuDevice", id)', "id")
+    )  # fmt: skip
     device_of = dict(rows(con, "SELECT trace_id, mode(device) FROM gpu WHERE reason IS NULL GROUP BY trace_id"))
     known = []
     for p in processes:

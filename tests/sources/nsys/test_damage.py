@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
+import duckdb
+import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
 from pipeline.errors import SideFile, TraceError
 from pipeline.sources.detect import reader_for
+from pipeline.sources.nsys.export import damaged
 from tests.builders import raw_rows
 from tests.nsys_builders import Process, Report, read_report, tables_of, two_ranks, write, write_parquetdir, write_sqlite
 
@@ -162,3 +166,25 @@ def test_unused_strings_of_megabytes_take_no_memory_of_a_read(tmp_path: Path, mo
     tables["StringIds"].rows += [{"id": 1_000_000 + n, "value": f"{n}" * 1_000_000} for n in range(10, 60)]
     read_report(write(tmp_path, tables, form), tmp_path)
     assert raw_rows(tmp_path, "gpu_activity", "count(*)") == [(24,)]
+
+
+@pytest.mark.parametrize("error", [pa.ArrowInvalid, ValueError, duckdb.InvalidInputException, duckdb.IOException])
+def test_words_of_a_full_disk_in_a_report_are_damage(error: type[Exception]) -> None:
+    """An error may quote the report, and a report may hold any words."""
+    assert damaged("report.sqlite", error(f"{os.strerror(errno.ENOSPC)} in a name")).wanted == "a whole nsys export"
+
+
+def test_a_full_disk_is_no_fault_of_the_report() -> None:
+    """The number of the error says so, its own or that of its cause."""
+    cause = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    error = pa.ArrowInvalid("x")
+    error.__cause__ = cause
+    for raised in (cause, error):
+        with pytest.raises(type(raised)):
+            damaged("report.sqlite", raised)
+
+
+@pytest.mark.parametrize("error", [MemoryError, pa.ArrowMemoryError, duckdb.OutOfMemoryException])
+def test_too_much_for_the_memory_is_told_from_damage(error: type[Exception]) -> None:
+    """The advice is to export a part."""
+    assert "--times=START/END" in damaged("report.sqlite", error("x")).advice

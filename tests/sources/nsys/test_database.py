@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import TraceError
-from pipeline.sources.nsys.database import is_locked, reading_uri
+from pipeline.sources.nsys import database
+from pipeline.sources.nsys.database import is_locked, ordinary_tables, reading_uri
+from tests.nsys_bombs import ENDLESS, changed, with_tree
 from tests.nsys_builders import read_report, tables_of, two_ranks, write_sqlite
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -71,6 +73,58 @@ def test_a_lock_is_seen_while_it_is_held(tmp_path: Path) -> None:
         assert is_locked(path) is wanted
         other.execute("ROLLBACK")
     other.close()
+
+
+def test_asking_for_a_lock_reads_no_table(tmp_path: Path) -> None:
+    """A schema that is a ring of pages is not followed: what is wrong with it is reported by whoever reads it."""
+    path = tmp_path / "report.sqlite"
+    with_tree("sqlite_master", lambda first, _leaf: [[first] * 100, [first] * 100])(path)
+    assert not is_locked(path)
+
+
+def test_ordinary_tables_are_found_with_their_columns_rows_and_longest_text(tmp_path: Path) -> None:
+    """Names in whatever case sqlite holds equal; rows of what is only counted; text in bytes, and none where there is none."""
+    path = tmp_path / "report.sqlite"
+    changed(
+        "ALTER TABLE NVTX_EVENTS RENAME COLUMN start TO START",
+        "UPDATE NVTX_EVENTS SET text = '\u20ac' || CAST(x'00' AS TEXT) || 'abc' WHERE rowid = 1",
+        "CREATE TABLE osrt_api (a)",
+        "INSERT INTO osrt_api VALUES (1), (2)",
+        "CREATE INDEX none ON osrt_api (a) WHERE a IS NULL",
+        "CREATE TABLE other (a)",
+        "ANALYZE",
+    )(path)
+    found = ordinary_tables(path)
+    assert {"start", "end", "text"} < found["NVTX_EVENTS"].columns
+    assert (found["OSRT_API"].rows, found["StringIds"].rows) == (2, 0)
+    assert found["NVTX_EVENTS"].longest == max(7, *(len(r.text) for r in two_ranks().ranges[1:]))
+    assert found[KERNELS].longest == 0
+    assert not {"other", "sqlite_stat1", "ThreadNames"} & found.keys()
+
+
+def test_a_look_has_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else is in a file, what is done for it ends, and the refusal names no fault of the program."""
+    path = write_sqlite(tmp_path / "report.sqlite", tables_of(two_ranks(50)))
+    monkeypatch.setattr(database, "_TICK", 100)
+    ordinary_tables(path)
+    monkeypatch.setattr(database, "_STEPS_PER_BYTE", 0)
+    monkeypatch.setattr(database, "_STEPS", 2_000)
+    with pytest.raises(TraceError, match="found more to look at than the size of the file explains"):
+        ordinary_tables(path)
+
+
+def test_statistics_that_go_on_for_ever_are_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sqlite reads them by itself, and reports nothing of an error in them."""
+    path = tmp_path / "report.sqlite"
+    changed(
+        "CREATE TABLE other (tbl, idx, stat)",
+        f"INSERT INTO other {ENDLESS} SELECT NULL, NULL, NULL FROM endless LIMIT 5000",
+        "UPDATE sqlite_master SET name = 'sqlite_stat1', tbl_name = 'sqlite_stat1', sql = replace(sql, 'other', 'sqlite_stat1') WHERE name = 'other'",
+    )(path)
+    monkeypatch.setattr(database, "_TICK", 100)
+    monkeypatch.setattr(database, "_STEPS", 20_000)
+    with pytest.raises(TraceError, match="found more to look at than the size of the file explains"):
+        ordinary_tables(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"SQLite", b"SQLite format 3\0" + b"\x10\x00\x01\x01" + b"\xff" * 200, b"{}" * 100])

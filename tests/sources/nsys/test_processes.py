@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.duck import rows
+from pipeline.errors import TraceError
 from tests.builders import build_tables, raw_rows
 from tests.nsys_builders import GEMM, Call, Process, Range, Report, Table, Tables, Work, columns_of, read_report, tables_of, two_ranks, write
 
@@ -136,3 +137,21 @@ def test_of_a_process_name_only_the_program_is_kept(tmp_path: Path, name: str, p
     """Paths and arguments may hold passwords: they are cut off."""
     folder = _raw(tmp_path, tables_of(Report([Process(101, name)], [Work(GEMM, 5, 5)])))
     assert raw_rows(folder, "trace", "process_name") == [(program,)]
+
+
+def test_more_processes_than_a_machine_has_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would be a trace of its own; as many as are allowed are read."""
+    monkeypatch.setattr("pipeline.sources.nsys.processes.MOST_PROCESSES", 2)
+    _raw(tmp_path / "two", tables_of(two_ranks()))
+    three = two_ranks(processes=[Process(n) for n in (1, 2, 3)])
+    three.work.append(Work(GEMM, 5, 5, process=2))
+    with pytest.raises(TraceError, match="more than 2 processes with GPU work"):
+        _raw(tmp_path / "three", tables_of(three))
+
+
+def test_of_a_name_of_megabytes_the_program_is_kept(tmp_path: Path) -> None:
+    """A command line is cut where no program's path can reach."""
+    processes = [Process(1, f"/bin/VLLM::Worker_TP3 {'x' * 1_000_000}", thread=f"sglang_TP5 {'x' * 1_000_000}")]
+    assert raw_rows(_raw(tmp_path, tables_of(two_ranks(devices=(0,), processes=processes))), "trace", "rank, process_name") == [
+        (5, "VLLM::Worker_TP3")
+    ]
