@@ -176,7 +176,7 @@ def query(
 
 def _from_stdin() -> str:
     try:
-        return sys.stdin.buffer.read().decode("utf-8-sig")
+        return sys.stdin.buffer.read().decode()
     except UnicodeDecodeError as error:
         trouble = f"{error.reason} at byte {error.start + 1}"
         raise UsageError(f"the statement on stdin is not UTF-8: {trouble}") from error

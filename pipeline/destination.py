@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
 import stat
+import uuid
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from pipeline import session
 from pipeline.errors import UsageError
 from pipeline.text import printable
 
 _OPEN_FILES = re.compile(r"/proc/\d+(/task/\d+)?/fd")
 _LINKS = 40
+_NAME_CHARACTERS = 50
+"""So much of a name, at up to 4 bytes a character, leaves room for a suffix in the 255 bytes that a name may have."""
 
 
 def is_special(path: Path) -> bool:
@@ -52,7 +57,21 @@ def put(aside: Path, path: Path) -> None:
         with suppress(PermissionError):
             os.chown(aside, before.st_uid, before.st_gid)
         aside.chmod(stat.S_IMODE(before.st_mode))
-    aside.replace(target)
+    try:
+        aside.replace(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        hidden = hidden_beside(target)
+        with session.held(hidden):  # on the other file system
+            hidden.mkdir(mode=0o700)
+            put(Path(shutil.copy(aside, hidden)), target)
+
+
+def hidden_beside(path: Path) -> Path:
+    """A free name on the file system of what a path leads to."""
+    target = Path(os.path.realpath(path))
+    return target.with_name(f".{target.name[:_NAME_CHARACTERS]}.{uuid.uuid4().hex}")
 
 
 def pour_into(path: Path, source: Path, *, is_text: bool) -> None:

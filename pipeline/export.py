@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -69,7 +67,7 @@ def export_run(
                 rows, _ = stable(home, lambda: _written(home, table, folder / session.EXPORT, "", None))
                 destination.pour_into(target, folder / session.EXPORT, is_text=form == "csv")
             return Exported(target, None, rows)
-        with _aside(home, target, is_in_home=output is None and not target.is_symlink()) as folder:
+        with _aside(home, target, is_in_home=output is None) as folder:
             aside, noted = folder / f"{table.name}.{form}", folder / "manifest.json"
             rows, text = stable(home, lambda: _written(home, table, aside, target.name, manifest))
             noted.write_bytes(text)
@@ -85,16 +83,15 @@ def export_run(
 @contextmanager
 def _aside(home: Home, target: Path, *, is_in_home: bool) -> Iterator[Path]:
     """A folder on the target's filesystem to write in; what a killed export leaves in the home's is removed by the next writer."""
-    real = Path(os.path.realpath(target))
-    real.parent.mkdir(parents=True, exist_ok=True)
+    hidden = destination.hidden_beside(target)
+    hidden.parent.mkdir(parents=True, exist_ok=True)
     if is_in_home:
         with scratch(home.staging) as folder, session.held(folder):
             yield folder
     else:
-        folder = real.with_name(f".{real.name[:100]}.{uuid.uuid4().hex}")
-        folder.mkdir(mode=0o700)
-        with session.held(folder):
-            yield folder
+        hidden.mkdir(mode=0o700)
+        with session.held(hidden):
+            yield hidden
 
 
 def readable_runs(home: Home) -> tuple[list[str], dict[str, UsageError]]:

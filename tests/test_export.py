@@ -11,6 +11,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import tty
 from pathlib import Path
@@ -247,6 +248,12 @@ def test_a_file_is_replaced_and_keeps_its_mode(built: Home, tmp_path: Path, want
     assert sorted(p.name for p in tmp_path.iterdir()) == ["wanted", "x.csv", "x.csv.manifest.json"]
 
 
+def test_a_long_name_in_another_script_is_written(built: Home, tmp_path: Path, wanted: bytes) -> None:
+    """Names have 255 bytes; those of hidden files beside them are no longer."""
+    target = tmp_path / ("\u65e5" * 77 + ".csv")
+    assert steps_to(built, target).path.read_bytes() == wanted
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file to another user")
 def test_a_file_that_is_replaced_keeps_its_owner(built: Home, tmp_path: Path) -> None:
     """Root exports into somebody's folder, and they can still read it."""
@@ -291,6 +298,24 @@ def test_a_link_in_the_homes_exports_stays_too(built: Home, tmp_path: Path, want
     link.symlink_to(tmp_path / "y.csv")
     export_run(home, "a", "steps", "csv", None, wide=False)
     assert (link.is_symlink(), (tmp_path / "y.csv").read_bytes()) == (True, wanted)
+
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (a file system of its own is wanted)
+
+
+def test_a_link_in_the_homes_exports_may_lead_to_another_disk(built: Home, tmp_path: Path, wanted: bytes) -> None:
+    """The file is written on that disk, since no rename leads from one to another."""
+    if not os.access(SHARED_MEMORY, os.W_OK) or SHARED_MEMORY.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no other file system to write to")
+    home = copied(built, tmp_path / "home")
+    link = home.exports / "a" / "steps.csv"
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(dir=SHARED_MEMORY) as elsewhere:
+        link.symlink_to(Path(elsewhere) / "y.csv")
+        export_run(home, "a", "steps", "csv", None, wide=False)
+        assert (link.is_symlink(), link.read_bytes()) == (True, wanted)
+        assert [p.name for p in Path(elsewhere).iterdir()] == ["y.csv"]
 
 
 @pytest.mark.parametrize("is_link", [False, True])

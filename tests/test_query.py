@@ -350,8 +350,9 @@ def test_a_statement_on_stdin_that_is_no_text_is_a_usage_error(built: Home, sql:
 def test_a_statement_from_a_windows_editor_is_read(built: Home) -> None:
     """The mark that it writes before UTF-8 is not part of the statement."""
     arguments = ["--home", str(built.root), "query", "-", "--format", "csv"]
-    done = CliRunner().invoke(cli.app, arguments, input=b"\xef\xbb\xbfSELECT 1 AS n")
-    assert done.stdout == "n\n1\n"
+    for sql, wanted in ((b"SELECT 1 AS n", "n\n1\n"), (b"EXPLAIN SELECT 1", "explain_key,explain_value\n")):
+        done = CliRunner().invoke(cli.app, arguments, input=b"\xef\xbb\xbf" + sql)
+        assert done.stdout.startswith(wanted)
 
 
 @pytest.mark.parametrize(
@@ -448,7 +449,7 @@ def test_ctrl_c_stops_an_endless_query(built: Home, tmp_path: Path, sql: str) ->
     """Exit 130, and nothing is left: neither in the home nor where it spills."""
     before = fingerprint(built.root)
     process = _asking(built, tmp_path, sql)
-    while not list(tmp_path.iterdir()):  # the session makes its folder just before the statement begins
+    while not list(tmp_path.glob("stepledger-*")):  # the session makes it just before the statement begins
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)

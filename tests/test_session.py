@@ -138,9 +138,11 @@ def test_the_folder_of_a_live_query_is_left_alone(built: Home, temporary: Path) 
     """However old it is: its process holds a lock on it."""
     process = spilling(built, temporary)
     (live,) = temporary.iterdir()
+    process.send_signal(signal.SIGSTOP)  # else it makes another file, and the folder is young again
     aged(live)
     assert ended(started(LITTLE_MEMORY, "--home", built.root, "query", "SELECT 1")) == (0, "")
     assert any(live.glob("duckdb_temp_*storage*"))
+    process.send_signal(signal.SIGCONT)
     process.terminate()
     assert ended(process) == (143, "")
 
