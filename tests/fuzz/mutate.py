@@ -130,19 +130,30 @@ def _database(data: bytes, seeds: Sequence[Seed], random: Random) -> bytes:
 
 
 def _page(data: bytes, other: bytes, random: Random) -> bytes:
-    """One page in another's place, emptied, of another file, or with bytes of its header changed."""
+    """One page in another's place, emptied, of another file, with bytes of its header changed, or with other pages below it."""
     pages = max(len(data) // _PAGE, 1)
     at, source = random.randrange(pages) * _PAGE, random.randrange(pages) * _PAGE
-    what = random.randrange(4)
+    what = random.randrange(5)
     if what == 0:
         page = data[source : source + _PAGE]
     elif what == 1:
         page = b"\0" * _PAGE
     elif what == 2:
         page = other[source : source + _PAGE]
+    elif what == 3:
+        page = _parent(random.choices(range(1, pages + 1), k=random.choice((1, 2, 40))), random.choice((2, 5)))
     else:
         page = bytes([random.choice((0, 2, 5, 10, 13, 255))]) + random.randbytes(7) + data[at + 8 : at + _PAGE]
     return data[:at] + page + data[at + _PAGE :]
+
+
+def _parent(children: list[int], kind: int) -> bytes:
+    """A page of a tree above these: among them may be itself, its parents, and one of them many times."""
+    places = [_PAGE - 6 * (n + 1) for n in range(len(children) - 1)]
+    head = bytes([kind, 0, 0]) + len(places).to_bytes(2, "big") + (places or [_PAGE])[-1].to_bytes(2, "big") + b"\0" + children[-1].to_bytes(4, "big")
+    pointers = b"".join(place.to_bytes(2, "big") for place in places)
+    cells = b"".join(child.to_bytes(4, "big") + bytes([1, number + 1]) for number, child in reversed(list(enumerate(children[:-1]))))
+    return head + pointers + bytes(_PAGE - len(head + pointers + cells)) + cells
 
 
 def _bytes(data: bytes, other: bytes, random: Random) -> bytes:

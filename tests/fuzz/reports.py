@@ -15,6 +15,8 @@ _CELLS: tuple[Any, ...] = (
     None, 0, 1, -1, 2**31, 2**32, 2**63 - 1, -(2**63), 10**18, 1.5, -0.0, float("inf"), 1e300, "", "0", "abc", "12", "x" * 5_000, "\0", "a\0b",
     b"", b"\xff\xfe", b"x" * 300, "'; --", "execute_context_1(8)_generation_0(0)", "cudaGraphLaunch_v10000", "true", "-5", "1 2",
 )  # fmt: skip
+_MOST_ROWS = 5_000
+"""A table with more is changed no further: what is written of it would fill this memory."""
 _KINDS = ("INTEGER", "TEXT", "BLOB", "REAL", "NUMERIC")
 _ARROW_KINDS = (
     pa.string(), pa.large_string(), pa.binary(), pa.int8(), pa.int32(), pa.uint64(), pa.float64(), pa.bool_(), pa.timestamp("ns"),
@@ -79,10 +81,30 @@ def _change_table(con: sqlite3.Connection, random: Random) -> None:
         copied = ", ".join(f'CAST("{c}" AS {kind}) AS "{c}"' if c == column else f'"{c}"' for c in columns)
         _replaced(con, table, f"CREATE TABLE replaced AS SELECT {copied} FROM source")
     elif what < 0.97:
-        con.execute(f'ALTER TABLE "{table}" RENAME TO "{table}_held"')
-        con.execute(f'CREATE VIEW "{table}" AS SELECT * FROM "{table}_held"')
+        _make_program(con, table, columns, random)
     else:
         con.execute(f'ALTER TABLE "{table}" RENAME TO "{random.choice((table.lower(), table + "2"))}"')
+
+
+def _make_program(con: sqlite3.Connection, table: str, columns: list[str], random: Random) -> None:
+    """A table that makes rows or bytes out of nothing, or holds what is looked at beside the rows."""
+    names = ", ".join(f'"{c}"' for c in columns)
+    numbers = ", ".join(f'i AS "{c}"' for c in columns)
+    endless = f"WITH RECURSIVE endless (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM endless) SELECT {numbers} FROM endless"
+    computed = "GENERATED ALWAYS AS (hex(zeroblob(1000000)))"
+    made = random.choice((
+        (f'ALTER TABLE "{table}" RENAME TO "{table}_held"', f'CREATE VIEW "{table}" AS SELECT * FROM "{table}_held"'),
+        (f'DROP TABLE "{table}"', f'CREATE VIEW "{table}" AS {endless}'),
+        (f'DROP TABLE "{table}"', f"CREATE VIEW source AS {endless}", f"CREATE VIRTUAL TABLE \"{table}\" USING fts5({names}, content = 'source')"),
+        (f'ALTER TABLE "{table}" ADD COLUMN computed TEXT {computed}',),
+        (f'ALTER TABLE "{table}" DROP COLUMN "{columns[-1]}"', f'ALTER TABLE "{table}" ADD COLUMN "{columns[-1]}" TEXT {computed}'),
+        (f'ALTER TABLE "{table}" DROP COLUMN "{columns[-1]}"', f"ALTER TABLE \"{table}\" ADD COLUMN \"{columns[-1]}\" DEFAULT '{'x' * 5_000}'"),
+        (f'CREATE INDEX "i{random.random()}" ON "{table}" ("{columns[0]}", abs("{columns[-1]}")) WHERE "{columns[0]}" > 5', "ANALYZE"),
+        (f'CREATE UNIQUE INDEX "i{random.random()}" ON "{table}" ({names})',),
+        (f'CREATE TRIGGER again AFTER DELETE ON "{table}" BEGIN INSERT INTO "{table}" SELECT * FROM "{table}"; END',),
+    ))  # fmt: skip
+    for statement in made:
+        con.execute(statement)
 
 
 def _loosen(con: sqlite3.Connection, table: str, columns: list[str]) -> None:
@@ -123,7 +145,7 @@ def _changed_table(data: bytes, name: str, random: Random) -> bytes:
         table = pyarrow.parquet.read_table(io.BytesIO(data)) if is_parquet else pyarrow.ipc.open_stream(data).read_all()
     except (pa.ArrowException, OSError):
         return data  # damaged by an earlier change
-    if table.num_columns == 0:
+    if table.num_columns == 0 or table.num_rows > _MOST_ROWS:
         return data
     at = random.randrange(table.num_columns)
     what = random.random()
@@ -131,20 +153,26 @@ def _changed_table(data: bytes, name: str, random: Random) -> bytes:
         table = table.remove_column(at)
     elif what < 0.3:
         table = table.slice(0, random.choice((0, 1)))
-    elif what < 0.4:
+    elif what < 0.38:
         table = pa.concat_tables([table, table])
+    elif what < 0.4:
+        table = table.take([0] * random.choice((0, 300, 3_000))) if table.num_rows else table
+    elif what < 0.43 and not is_parquet:
+        table = pa.table(dict.fromkeys(table.schema.names, pa.Array.from_buffers(pa.null(), 1 << 30, [None])))
     elif what < 0.5:
         table = table.append_column(table.schema.field(at).name, table.column(at))
     else:
         table = table.set_column(at, table.schema.field(at).name, _other_values(table.num_rows, random))
     out = io.BytesIO()
     if is_parquet:
+        stored: dict[str, Any] = random.choice(({}, {}, {"use_dictionary": False}, {"data_page_version": "2.0"}, {"data_page_size": 100}))
         try:
-            pyarrow.parquet.write_table(table, out, compression=random.choice(("none", "zstd", "snappy")))
+            pyarrow.parquet.write_table(table, out, compression=random.choice(("none", "zstd", "snappy")), **stored)
         except (pa.ArrowException, OSError):
             return data  # no Parquet type for it
     else:
-        with pyarrow.ipc.new_stream(out, table.schema) as writer:
+        options = pyarrow.ipc.IpcWriteOptions(compression=random.choice((None, None, "zstd", "lz4")))
+        with pyarrow.ipc.new_stream(out, table.schema, options=options) as writer:
             writer.write_table(table)
     return out.getvalue()
 
@@ -152,7 +180,7 @@ def _changed_table(data: bytes, name: str, random: Random) -> bytes:
 def _other_values(rows: int, random: Random) -> pa.Array[Any]:
     """A column of another type: NULL, or one value everywhere."""
     kind = random.choice(_ARROW_KINDS)
-    value = random.choice(("0", "7", "-1", "abc", None, "9223372036854775807"))
+    value = random.choice(("0", "7", "-1", "abc", None, "9223372036854775807", "x" * 20_000))
     try:
         return pa.array([value] * rows, pa.string()).cast(kind)
     except (pa.ArrowException, NotImplementedError):

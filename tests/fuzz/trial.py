@@ -25,6 +25,8 @@ from tests.fuzz.mutate import Mutant
 
 GOOD = ("landed", "refused", "unfinished", "side file")
 """What a reader may make of a damaged file; everything else is a finding."""
+MAX_BYTES = 100 << 20
+"""What a mutant, which has kilobytes, may decode to."""
 NEVER = frozenset({"booked_once", "conservation_events", "conservation_gpu_time", "shares_sum_to_one", "step_identity", "timeline_closes"})
 """Checks that no file may fail: they ask about our own arithmetic."""
 _EVENT_TABLES = ("gpu_activity", "launch", "cpu_op", "annotation")
@@ -70,7 +72,7 @@ def trial(home: Home, folder: Path, mutant: Mutant, *, salvage: bool, build: boo
 
 def _landed(home: Home, path: Path, *, salvage: bool, build: bool) -> Result:
     try:
-        done = land(home, path, "fuzz", lambda _bytes: None, threads=1, memory_limit="256MB", salvage=salvage)
+        done = land(home, path, "fuzz", lambda _bytes: None, threads=1, memory_limit="256MB", salvage=salvage, max_bytes=MAX_BYTES)
     except TraceError as error:
         str(error).encode()  # what is said of a file must be fit to print
         return Result("unfinished" if isinstance(error, UnfinishedFile) else "refused")
@@ -131,8 +133,10 @@ def _counted_rows(path: Path) -> tuple[int, int] | None:
     try:
         if con.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
             return None
-        tables = {name for (name,) in con.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        known = {t for t in tables & TABLES.keys() if {row[1] for row in con.execute(f'PRAGMA table_info("{t}")')} & TABLES[t].keys()}
+        names = {name.lower() for (name,) in con.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        tables = {t for t in TABLES.keys() | COUNTED.keys() if t.lower() in names}
+        columns = {t: {row[1].lower() for row in con.execute(f'PRAGMA table_info("{t}")')} for t in tables}
+        known = {t for t in tables & TABLES.keys() if columns[t] & {c.lower() for c in TABLES[t]}}
         rows = {t: con.execute(f'SELECT count(*) FROM "{t}"').fetchone()[0] for t in (known & _EVENT_ROWS) | (tables & COUNTED.keys())}
     except (sqlite3.Error, UnicodeDecodeError):
         return None
