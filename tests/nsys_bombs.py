@@ -18,7 +18,7 @@ MEGABYTE = 1_000_000
 PAGE_BYTES = 4_096
 HUGE = "hex(zeroblob(4000000))"
 ENDLESS = "WITH RECURSIVE endless (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM endless)"
-_INTERIOR, _LEAF = 5, 13
+_INTERIOR = 5
 
 Make = Callable[[Path], object]
 
@@ -72,7 +72,8 @@ def with_tree(table: str, tree: Callable[[int, int], list[list[int]]]) -> Make:
         data = bytearray(path.read_bytes())
         head = 100 if root == 1 else 0
         at = (root - 1) * PAGE_BYTES
-        leaf = data[at : at + PAGE_BYTES] if root > 1 else bytes([_LEAF, *bytes(PAGE_BYTES - 1)])
+        cells = at + int.from_bytes(data[at + head + 5 : at + head + 7], "big")
+        leaf = (data[at + head : cells] + bytes(PAGE_BYTES))[: cells - at] + data[cells : at + PAGE_BYTES]
         first = len(data) // PAGE_BYTES + 1
         pages = tree(first + 1, first)
         data[at + head : at + PAGE_BYTES] = _interior(pages[0], head)

@@ -84,7 +84,7 @@ def _halves(rows: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]
         yield from _halves(rows.slice(0, middle), schema)
         yield from _halves(rows.slice(middle), schema)
     elif text > BATCH_BYTES:
-        raise pa.ArrowInvalid(f"a text of {text} bytes")
+        raise pa.ArrowInvalid(f"a text of {text} bytes, where {BATCH_BYTES} are read at most")
     elif rows.num_rows:
         yield pa.record_batch([c if c.type == f.type else c.cast(f.type) for c, f in zip(rows.columns, schema, strict=True)], schema=schema)
 

@@ -17,7 +17,7 @@ import pyarrow.parquet
 
 from pipeline.sources.nsys.batches import BATCH_BYTES, BATCH_ROWS, is_text
 
-PAGE_BYTES = 512 << 20
+PAGE_BYTES = 256 << 20
 """A page is decompressed whole. Writers end one after a megabyte or so, but look at that every thousand values only."""
 _HEAD_BYTES = 1 << 16
 _DICTIONARY = 2
@@ -78,14 +78,14 @@ def _look_at(source: BufferedReader, chunk: pyarrow.parquet.ColumnChunkMetaData,
         head, size = _head(source, at)
         compressed, decompressed, values = head.get(3, -1), head.get(2, -1), _values(head)
         if not (0 <= decompressed <= PAGE_BYTES and compressed >= 0 and values >= 0):
-            raise pa.ArrowInvalid(f"a page of {decompressed} bytes")
+            raise pa.ArrowInvalid(f"a page of {decompressed} bytes, where {PAGE_BYTES} are read at most")
         if head.get(1) == _DICTIONARY:
             found.dictionary = max(found.dictionary, decompressed)
         else:
             found.densest = max(found.densest, -(-decompressed // max(1, values)))
         encodings = _encodings(head)
         if _DELTA_BYTE_ARRAY in encodings:
-            raise pa.ArrowInvalid("text that is stored by what it shares with its neighbor (DELTA_BYTE_ARRAY)")
+            raise pa.ArrowInvalid("text that is stored by what it shares with its neighbor, as DELTA_BYTE_ARRAY")
         found.is_copied |= _DELTA_LENGTH_BYTE_ARRAY in encodings
         at += size + compressed
 

@@ -92,10 +92,3 @@ def test_a_replay_without_a_process_may_be_of_any(tmp_path: Path, without: str) 
     tables[without].drop("globalPid", "globalTid")
     read_report(write(tmp_path, tables), tmp_path)
     assert (GEMM,) in raw_rows(tmp_path, "gpu_activity", "name")
-
-
-def test_a_replay_of_another_process_is_not_its_own(tmp_path: Path) -> None:
-    """Two processes use the same correlations: a kernel of one does not show that the other's replay was recorded."""
-    report = Report([Process(1), Process(2)], [Work(GEMM, 5, 5, 7, process=1)], [Call(1, 7, "cudaGraphLaunch_v10000", process=0)])
-    with pytest.raises(TraceError, match="1 graph launches, but no kernel that any of them ran"):
-        read_report(write(tmp_path, tables_of(report)), tmp_path)
