@@ -27,6 +27,7 @@ from pipeline.errors import ModelError, UsageError, home_trouble
 from pipeline.home import Home
 from pipeline.rules import RuleSet
 from pipeline.settings import Settings
+from pipeline.text import printable
 from pipeline.versions import checked, of_version, refuse_newer, troubled_runs, version_of
 from pipeline.views import home_of, left_out_of, make_views, write_templates
 
@@ -284,7 +285,7 @@ def _trouble_of(home: Home, error: duckdb.Error | UsageError, known: Mapping[str
 def say_left_out(left_out: Mapping[str, str]) -> None:
     """Name on stderr the runs that an answer over all runs leaves out."""
     for run_id, why in [*left_out.items()][:_NAMED]:
-        sys.stderr.write(f"left out: run {run_id}: {why}\n")
+        sys.stderr.write(f"left out: run {run_id}: {printable(why)}\n")
     if (more := len(left_out) - _NAMED) > 0:
         sys.stderr.write(f"left out: {more} more: run `stepledger status`\n")
 

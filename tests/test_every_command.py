@@ -22,7 +22,7 @@ from pipeline import cli
 from pipeline.errors import ExitCode
 from pipeline.home import Home
 from pipeline.resources import resource
-from pipeline.warehouse import write_database
+from pipeline.warehouse import say_left_out, write_database
 from tests.commands import ARGUMENTS, COMMANDS, Place, Words, fill, formats
 from tests.homes import environment
 
@@ -206,6 +206,12 @@ def test_a_bug_is_escaped_and_exits_1(
     assert (code, out, obeyed(err)) == (ExitCode.BUG, "", "")
     assert err.startswith("Traceback")
     assert r"ValueError: \x1b]0;x" in err
+
+
+def test_why_a_run_is_left_out_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    """The reason names a damaged file."""
+    say_left_out({"r": ODD})
+    assert capsys.readouterr() == ("", "left out: run r: \\x1b]0;x\\x07\\x9b31m\\u202e\\rz\n")
 
 
 def is_formula(cell: str) -> bool:

@@ -87,4 +87,5 @@ def test_every_way_to_print_goes_through_one_function() -> None:
         "progress.py",
         "report.py",
         "show.py",
+        "warehouse.py",
     }
