@@ -142,7 +142,6 @@ def test_means_that_cannot_be_had_are_wrong_usage(
     built: Home, tmp_path: Path, call: Callable[..., Called], arguments: list[str], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before anything is read."""
-    monkeypatch.setattr("pipeline.schedule.CONNECT_SECONDS", 1)
     code, out, err = call("--home", copied(built, tmp_path / "home").root, "rebuild", *arguments)
     assert (code, out, says in err) == (2, "", True), err
 
