@@ -81,8 +81,8 @@ def test_ordinary_tables_are_found_with_their_columns_rows_and_longest_text(tmp_
     changed(
         "ALTER TABLE NVTX_EVENTS RENAME COLUMN start TO START",
         "UPDATE NVTX_EVENTS SET text = '\u20ac' || CAST(x'00' AS TEXT) || 'abc' WHERE rowid = 1",
-        "CREATE TABLE osrt_api (a)",
-        "INSERT INTO osrt_api VALUES (1), (2)",
+        "CREATE TABLE osrt_api (a, b TEXT, c TEXT, d TEXT)",
+        "INSERT INTO osrt_api (a) VALUES (1), (2)",
         "CREATE TABLE other (a)",
         "CREATE INDEX both ON osrt_api (a)",
         "CREATE INDEX none ON other (a)",
