@@ -31,12 +31,15 @@ bench-startup: $(READY)
 bench-scale: $(READY)
 	$(BIN)/python -m tests.benchmarks.scale
 
-# The long ones: 50,000 broken files; the command killed at 100 points, and 50 traces that arrive while others read.
+# The long ones: 50,000 broken files; a watcher for 10 minutes, the command killed, and made to fail, at 100 points, and 50 traces
+# that arrive while others read.
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz.run --mutants 50000
 
 soak: $(READY)
+	$(BIN)/python -m tests.soak --minutes 10
 	$(BIN)/python -m tests.crash --points 100
+	$(BIN)/python -m tests.faults --points 100
 	STEPLEDGER_SOAK=1 $(BIN)/pytest -k readers_see_no_error
 
 docs: $(READY)

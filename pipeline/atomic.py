@@ -92,7 +92,7 @@ def scratch(staging: Path) -> Iterator[Path]:
     """A folder in staging for somebody who does not hold the home; the lock beside it tells for how long."""
     folder = staging / f"{SCRATCH}{uuid.uuid4().hex}"
     lock = folder.with_suffix(".lock")
-    handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+    handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         folder.mkdir()

@@ -5,19 +5,61 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
 from pipeline import __version__, cli_lake, cli_questions
-from pipeline.cli_options import FormatOption, MaxBytesOption, MemoryOption, RunOption, SchedulerOption, WorkersOption, leave, means_of
+from pipeline.cli_options import (
+    FormatOption,
+    MaxBytesOption,
+    MemoryOption,
+    RawOption,
+    RunOption,
+    SchedulerOption,
+    WorkersOption,
+    leave,
+    means_of,
+    say,
+)
 from pipeline.errors import ExitCode, StepledgerError, UsageError, home_trouble
 from pipeline.home import Home
 from pipeline.sources.job import MAX_BYTES
+from pipeline.text import printable_lines
+
+
+class _Commands(TyperGroup):
+    """The commands. What typer prints of a wrong argument is escaped: it may be a file's name."""
+
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        """Read the arguments before the command."""
+        with _escaped():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Read those of the command, and carry it out."""
+        with _escaped():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _escaped() -> Iterator[None]:
+    try:
+        yield
+    except TyperException as error:
+        error.message = printable_lines(error.message)
+        raise
+
 
 app = typer.Typer(
     name="stepledger",
+    cls=_Commands,
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -55,7 +97,7 @@ def run(
     with means_of(context.obj, workers, memory_limit, scheduler, max_bytes) as means:
         outcome = drain(context.obj, Progress(), means)
     if not outcome.built and not outcome.codes:
-        typer.echo(f"nothing new: no finished trace in {context.obj.inbox}", err=True)
+        say(f"nothing new: no finished trace in {context.obj.inbox}", err=True)
     _export_and_show(context.obj, outcome.built)
     leave([*outcome.codes, *(ExitCode.QUALITY for v in outcome.verdicts.values() if v == "fail")])
 
@@ -85,7 +127,7 @@ def ingest(
     with means_of(context.obj, workers, memory_limit, scheduler, max_bytes) as means:
         outcome = ingest_items(context.obj, items, Progress(), means, is_built=not no_build)
     for run_id in outcome.runs:
-        typer.echo(run_id)
+        say(run_id)
     leave(outcome.codes)
 
 
@@ -95,6 +137,7 @@ def show(
     run: Annotated[str, typer.Argument(help="The run: its name or id.")],
     phase: Annotated[str | None, typer.Option(help="prefill, decode, mixed, verify or unknown.")] = None,
     form: FormatOption = "table",
+    raw: RawOption = False,
 ) -> None:
     """Print the breakdown table of a run."""
     from pipeline.output import write_rows
@@ -112,7 +155,7 @@ def show(
         return
     rows = [row for screen in found for row in screen.rollups]
     columns = list(rows[0]) if rows else []
-    write_rows(columns, [list(row.values()) for row in rows], form)
+    write_rows(columns, [list(row.values()) for row in rows], form, raw=raw)
 
 
 @app.command()
@@ -120,14 +163,23 @@ def query(
     context: typer.Context,
     sql: Annotated[str, typer.Argument(help="One SELECT (or DESCRIBE, SHOW, SUMMARIZE, FROM, VALUES); - reads it from stdin.")],
     form: FormatOption = "table",
+    raw: RawOption = False,
     timeout: Annotated[float, typer.Option("--timeout", min=0, help="Seconds until the query is stopped; 0: no limit.")] = 600,
 ) -> None:
     """Ask the warehouse in SQL; reading only."""
     from pipeline.output import write_rows
     from pipeline.query import asked
 
-    with asked(context.obj, sys.stdin.read() if sql == "-" else sql, timeout) as answer:
-        write_rows(answer.columns, answer.rows, form)
+    with asked(context.obj, _from_stdin() if sql == "-" else sql, timeout) as answer:
+        write_rows(answer.columns, answer.rows, form, raw=raw, has_lines=answer.is_plan)
+
+
+def _from_stdin() -> str:
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        trouble = f"{error.reason} at byte {error.start + 1}"
+        raise UsageError(f"the statement on stdin is not UTF-8: {trouble}") from error
 
 
 @app.command()
@@ -139,13 +191,16 @@ def export(
     output: Annotated[str | None, typer.Option("--output", help="A file, or - for stdout.")] = None,
     wide: Annotated[bool, typer.Option("--wide", help="One row a step, one column a rollup.")] = False,
     allow_failed: Annotated[bool, typer.Option("--allow-failed", help="Export a run that failed its checks too.")] = False,
+    raw: RawOption = False,
 ) -> None:
     """Write a mart as CSV or Parquet, with a manifest of what it was made from."""
-    from pipeline.export import export_run, export_to_stdout, refuse_failed
+    from pipeline.export import export_run, export_to_stdout, readable_runs, refuse_failed
+    from pipeline.versions import refuse_unreadable
 
     home: Home = context.obj
-    runs = [run] if run is not None else home.run_ids()
-    if not runs:
+    refuse_unreadable(home)
+    runs, damaged = ([run], {}) if run is not None else readable_runs(home)
+    if not runs and not damaged:
         raise UsageError("no runs yet: drop traces into the inbox and say `stepledger run`")
     if output is not None and len(runs) > 1:
         raise UsageError(f"--output takes one run; name it with --run: {', '.join(runs)}")
@@ -154,25 +209,36 @@ def export(
             refuse_failed(home, one)
     for one in runs:
         if output == "-":
-            export_to_stdout(home, one, mart, form, wide=wide)
+            export_to_stdout(home, one, mart, form, wide=wide, raw=raw)
         else:
-            done = export_run(home, one, mart, form, Path(output) if output else None, wide=wide)
-            typer.echo(str(done.path))
+            done = export_run(home, one, mart, form, Path(output) if output else None, wide=wide, raw=raw)
+            if done.manifest is None:
+                said = f"written into {done.path}, which is no regular file: there is no manifest beside it"
+                say(said, err=True)
+            else:
+                say(str(done.path))
+    for error in damaged.values():
+        say(f"not exported: {error}", err=True)
+    leave([error.exit_code for error in damaged.values()])
 
 
 @app.command()
-def check(context: typer.Context, run: RunOption = None, form: FormatOption = "table") -> None:
-    """Check the derived tables, with pages of the results; exit 5 when a run fails."""
+def check(
+    context: typer.Context,
+    run: RunOption = None,
+    form: FormatOption = "table",
+    raw: RawOption = False,
+) -> None:
+    """Check the derived tables, with a page of the results; exit 5 when a run fails."""
     from pipeline.output import write_rows
     from pipeline.progress import Progress
     from pipeline.quality import check_runs, docs_page
-    from pipeline.warehouse import find_run, opened
+    from pipeline.versions import refuse_unreadable
+    from pipeline.warehouse import known_run, run_id_of
 
     home: Home = context.obj
-    runs = home.run_ids()
-    if run is not None:
-        with opened(home) as con:
-            runs = [find_run(con, run)]
+    refuse_unreadable(home)
+    runs = home.run_ids() if run is None else [run_id_of(home, run, known_run)]
     if not runs:
         raise UsageError("no runs yet: drop traces into the inbox and say `stepledger run`")
     progress = Progress()
@@ -183,18 +249,17 @@ def check(context: typer.Context, run: RunOption = None, form: FormatOption = "t
         from pipeline.quality import verdict
 
         for run_id, results in found.items():
-            typer.echo(
-                f"{run_id}: {verdict(results)}, {sum(x.is_passed for x in results)} of {len(results)} checks passed; pages: {docs_page(home, run_id)}"
-            )
+            passed = f"{sum(x.is_passed for x in results)} of {len(results)} checks passed"
+            say(f"{run_id}: {verdict(results)}, {passed}; page: {docs_page(home, run_id)}")
         wrong = [row[:5] for row in wrong]
         columns = columns[:5]
     if wrong or form != "table":
-        write_rows(columns, wrong, form)
+        write_rows(columns, wrong, form, raw=raw)
     leave([*codes, *(ExitCode.QUALITY for results in found.values() if any(not x.is_passed and x.severity == "fail" for x in results))])
 
 
 @app.command()
-def runs(context: typer.Context, form: FormatOption = "table") -> None:
+def runs(context: typer.Context, form: FormatOption = "table", raw: RawOption = False) -> None:
     """List the runs."""
     from pipeline.output import write_rows
     from pipeline.query import run_query
@@ -204,7 +269,7 @@ def runs(context: typer.Context, form: FormatOption = "table") -> None:
         "SELECT run_id, source, verdict, traces, ranks, ranks_expected, decode_steps, prefill_steps, gpu_name, engine "
         "FROM runs ORDER BY run_id, source",
     )
-    write_rows(columns, rows, form)
+    write_rows(columns, rows, form, raw=raw)
 
 
 @app.command()
@@ -213,13 +278,16 @@ def rules(
     explain: Annotated[str | None, typer.Option("--explain", help="A kernel name: which rule claims it, and why.")] = None,
     op: Annotated[str | None, typer.Option("--op", help="With --explain: the launching operator.")] = None,
     form: FormatOption = "table",
+    raw: RawOption = False,
 ) -> None:
     """Show the kernel rules in force, the user's own first."""
     from pipeline.explain import explain_name, rule_rows
     from pipeline.output import write_rows
+    from pipeline.versions import refuse_newer
 
+    refuse_newer(context.obj)
     columns, rows = rule_rows(context.obj) if explain is None else explain_name(context.obj, explain, op)
-    write_rows(columns, rows, form)
+    write_rows(columns, rows, form, raw=raw)
 
 
 @app.command()
@@ -233,12 +301,14 @@ def demo(context: typer.Context) -> None:
     outcome = ingest_items(home, demo_items(), Progress())
     _export_and_show(home, outcome.runs)
     command = "stepledger" if shutil.which("stepledger") else os.path.relpath(sys.argv[0])  # make demo runs it from .venv/bin
-    typer.echo(
-        f"\ndatabase: {home.database}\n"
-        "next:\n"
-        f'  {command} --home {home.root} query "SELECT step, category, calls, busy_ns FROM step_breakdown WHERE rank = 0 AND step = 0"\n'
-        f"  {command} --home {home.root} show {DEMO_RUN}\n"
-        f"  cp your-traces/*.json.gz {home.inbox}/ && {command} --home {home.root} run"
+    asked = "SELECT step, category, calls, busy_ns FROM step_breakdown WHERE rank = 0 AND step = 0"
+    say(
+        "",
+        f"database: {home.database}",
+        "next:",
+        f'  {command} --home {home.root} query "{asked}"',
+        f"  {command} --home {home.root} show {DEMO_RUN}",
+        f"  cp your-traces/*.json.gz {home.inbox}/ && {command} --home {home.root} run",
     )
     leave(outcome.codes)
 
@@ -261,10 +331,17 @@ def _export_and_show(home: Home, built: list[str]) -> None:
         for screen in stable(home, read):
             print_screen(screen)
         if run_verdict(home, run_id) == "fail":
-            typer.echo(f"\n{run_id} failed its checks and is not exported (stepledger export --run {run_id} --allow-failed)", err=True)
+            advice = f"stepledger export --run {run_id} --allow-failed"
+            say("", f"{run_id} failed its checks and is not exported ({advice})", err=True)
             continue
         done = export_run(home, run_id, DEFAULT_MART, "csv", None, wide=False)
-        typer.echo(f"\nper step, rank and category: {done.path}")
+        say("", f"per step, rank and category: {done.path}")
+
+
+def _fail(text: str, code: ExitCode) -> NoReturn:
+    """End with a message. Its further lines are indented: none that a file's name begins looks like ours."""
+    say(*f"stepledger: error: {text}".replace("\n", "\n  ").split("\n"), err=True)
+    sys.exit(int(code))
 
 
 def main() -> None:
@@ -275,8 +352,7 @@ def main() -> None:
         finally:
             sys.stdout.flush()
     except StepledgerError as error:
-        typer.echo(f"stepledger: error: {error}", err=True)
-        sys.exit(int(error.exit_code))
+        _fail(str(error), error.exit_code)
     except (BrokenPipeError, SystemExit) as leaving:
         # `stepledger query ... | head`: the reader has what it wants. Typer turns a broken pipe into exit 1, a bug here.
         if not isinstance(leaving, BrokenPipeError) and not isinstance(leaving.__context__, BrokenPipeError):
@@ -285,8 +361,8 @@ def main() -> None:
         sys.exit(int(ExitCode.OK))
     except Exception as error:
         if (trouble := home_trouble(error)) is None:
-            raise
-        typer.echo(f"stepledger: error: {trouble}: {error}", err=True)
-        sys.exit(int(ExitCode.USAGE))
+            say(*traceback.format_exc().splitlines(), err=True)
+            sys.exit(int(ExitCode.BUG))
+        _fail(f"{trouble}: {error}", ExitCode.USAGE)
     except KeyboardInterrupt:
         sys.exit(int(ExitCode.INTERRUPTED))

@@ -6,10 +6,23 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli_options import FormatOption, MaxBytesOption, MemoryOption, RunOption, SchedulerOption, WorkersOption, leave, means_of
+from pipeline.cli_options import (
+    FormatOption,
+    MaxBytesOption,
+    MemoryOption,
+    RawOption,
+    RunOption,
+    SchedulerOption,
+    WorkersOption,
+    leave,
+    means_of,
+    say,
+)
 from pipeline.errors import UsageError
 from pipeline.home import Home
 from pipeline.sources.job import MAX_BYTES
+from pipeline.sources.names import as_text
+from pipeline.text import printable
 
 
 def add_to(app: typer.Typer) -> None:
@@ -29,9 +42,11 @@ def watch(
     """Do what `run` does whenever files arrive in the inbox, until stopped."""
     from pipeline.export import export_built
     from pipeline.progress import Progress
+    from pipeline.versions import refuse_newer
     from pipeline.watch import Stop, Watcher
 
     home: Home = context.obj
+    refuse_newer(home)
     progress = Progress(json_log=json_log)
     with means_of(home, workers, memory_limit, scheduler, max_bytes) as means, Stop().listening(progress.say) as stop:
         code = Watcher(home, means, progress, lambda outcome: export_built(home, outcome.verdicts, progress.say)).run(stop)
@@ -78,7 +93,7 @@ def _build(home: Home, runs: list[str], workers: int | None, memory_limit: str |
     with means_of(home, workers, memory_limit, scheduler) as means:
         outcome = build_runs(home, runs, Progress(), means)
     for run_id in outcome.built:
-        typer.echo(run_id)
+        say(run_id)
     leave(outcome.codes)
 
 
@@ -86,11 +101,13 @@ def retry(context: typer.Context, files: Annotated[list[str] | None, typer.Argum
     """Put quarantined files back into the inbox, for the next `run` or a running `watch`."""
     from pipeline.progress import Progress
     from pipeline.quarantine import retry as retry_files
+    from pipeline.versions import refuse_newer
 
     home: Home = context.obj
+    refuse_newer(home)
     with home.writing(Progress().say):
         for place in retry_files(home, files):
-            typer.echo(str(place))
+            say(str(place))
 
 
 def forget(
@@ -100,17 +117,20 @@ def forget(
 ) -> None:
     """Take a run out of the lake; its originals stay in the archive."""
     from pipeline.progress import Progress
+    from pipeline.versions import refuse_unreadable
     from pipeline.warehouse import forget as forget_run
     from pipeline.warehouse import write_database
 
     home: Home = context.obj
+    refuse_unreadable(home)
     (run_id,) = _known(home, run)
-    if not yes and not typer.confirm(f"Remove run {run_id} from the lake ({home.raw_run(run_id)})?", err=True):
+    question = f"Remove run {run_id} from the lake ({home.raw_run(run_id)})?"
+    if not yes and not typer.confirm(printable(question), err=True):
         raise UsageError("nothing was removed")
     with home.writing(Progress().say):
         forget_run(home, run_id)
         write_database(home)
-    typer.echo(run_id)
+    say(run_id)
 
 
 def compact(
@@ -120,9 +140,11 @@ def compact(
     """Put the marts of old runs into few files, so that questions over thousands of runs stay fast."""
     from pipeline.compact import compact_runs, compactable
     from pipeline.progress import Progress
+    from pipeline.versions import refuse_unreadable
     from pipeline.warehouse import tidy, write_database
 
     home: Home = context.obj
+    refuse_unreadable(home)
     progress = Progress()
     with home.writing(progress.say):
         tidy(home)
@@ -131,7 +153,7 @@ def compact(
             with progress.task(f"compacting {len(runs)} runs"):
                 compact_runs(home, runs)
         write_database(home)
-    typer.echo(f"{len(runs)} runs compacted")
+    say(f"{len(runs)} runs compacted")
 
 
 def describe(
@@ -169,7 +191,7 @@ def describe(
     """Say what a trace cannot tell of a run (or put a run.toml beside its traces), and rebuild it."""
     from pipeline.ingest import say_of_run
     from pipeline.progress import Progress
-    from pipeline.warehouse import find_run, reading
+    from pipeline.warehouse import known_run, run_id_of
 
     said = {
         "model": model, "layers": layers, "hidden_size": hidden, "experts": experts, "experts_per_token": top_k,
@@ -179,13 +201,12 @@ def describe(
         "vocab_size": vocab, "context_tokens": context_tokens, "hbm_gbps": hbm_gbps, "draft_layers": draft_layers,
         "tp": tp, "dp": dp, "ep": ep, "pp": pp, "ranks": ranks, "link": link, "measured_tpot_ms": tpot_ms, "notes": notes,
     }  # fmt: skip
-    given = {key: value for key, value in said.items() if value is not None}
+    given = {k: as_text(v) if isinstance(v, str) else v for k, v in said.items() if v is not None}
     if not given:
         raise UsageError("nothing said; see `stepledger describe --help`")
-    with reading(context.obj) as con:
-        run_id = find_run(con, run)
+    run_id = run_id_of(context.obj, run, known_run)
     outcome = say_of_run(context.obj, run_id, given, Progress())
-    typer.echo(run_id)
+    say(run_id)
     leave(outcome.codes)
 
 
@@ -193,10 +214,11 @@ def status(
     context: typer.Context,
     issues: Annotated[bool, typer.Option("--issues", help="Trouble that readers counted, by run and code.")] = False,
     form: FormatOption = "table",
+    raw: RawOption = False,
 ) -> None:
     """What waits in the inbox, what is quarantined and why, and the runs; or the issues of all files."""
     from pipeline.output import write_rows
     from pipeline.status import issue_rows, status_rows
 
     columns, rows = issue_rows(context.obj) if issues else status_rows(context.obj)
-    write_rows(columns, rows, form)
+    write_rows(columns, rows, form, raw=raw)

@@ -12,6 +12,7 @@ import typer
 from pipeline.errors import ExitCode, exit_code_for
 from pipeline.home import Home
 from pipeline.sources.job import MAX_BYTES
+from pipeline.text import printable
 
 if TYPE_CHECKING:
     from pipeline.ingest import Means
@@ -22,6 +23,13 @@ WorkersOption = Annotated[int | None, typer.Option("--workers", min=1, help="Pro
 MemoryOption = Annotated[str | None, typer.Option("--memory-limit", help="DuckDB's memory in each of them, e.g. 2GB (default 1GB).")]
 SchedulerOption = Annotated[str | None, typer.Option("--scheduler", help="A Dask cluster to work on, e.g. tcp://host:8786.")]
 FormatOption = Annotated[Literal["table", "csv", "json"], typer.Option("--format", help="How to print.")]
+_RAW_HELP = "CSV: keep texts that a spreadsheet runs as a formula; otherwise they begin with an apostrophe."
+RawOption = Annotated[bool, typer.Option("--raw", help=_RAW_HELP)]
+
+
+def say(*lines: str, err: bool = False) -> None:
+    """Print lines. Names of files and runs stay on their line, and what a terminal would obey is escaped."""
+    typer.echo("\n".join(map(printable, lines)), err=err)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from pipeline.cli_options import RawOption
 from pipeline.errors import ExitCode, UsageError
 from pipeline.home import Home
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     import duckdb
 
     from pipeline.report import Report
+
+    _Ask = Callable[[duckdb.DuckDBPyConnection, list[str]], list[Report]]
 
 RunArgument = Annotated[str, typer.Argument(help="The run: its name or id.")]
 PhaseOption = Annotated[str | None, typer.Option(help="prefill, decode, mixed, verify or unknown.")]
@@ -31,32 +34,54 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(whatif, name="whatif", rich_help_panel="Ask about collectives, bandwidth and changes")
 
 
-def audit(context: typer.Context, run: RunArgument, form: ReportOption = "table") -> None:
+def audit(
+    context: typer.Context,
+    run: RunArgument,
+    form: ReportOption = "table",
+    raw: RawOption = False,
+) -> None:
     """Count the all-reduces of a step by kind and place, against what the model and its parallelism need."""
     from pipeline.analyses.audit import audit as ask
 
-    _print(context.obj, [run], lambda con, found: ask(con, found[0]), form)
+    _print(context.obj, [run], lambda con, found: ask(con, found[0]), form, raw=raw)
 
 
-def ranks(context: typer.Context, run: RunArgument, form: ReportOption = "table") -> None:
+def ranks(
+    context: typer.Context,
+    run: RunArgument,
+    form: ReportOption = "table",
+    raw: RawOption = False,
+) -> None:
     """Part waiting for the last rank from the collective itself, call by call, and say who was late and why."""
     from pipeline.analyses.ranks import ranks as ask
 
-    _print(context.obj, [run], lambda con, found: ask(con, found[0]), form)
+    _print(context.obj, [run], lambda con, found: ask(con, found[0]), form, raw=raw)
 
 
-def bandwidth(context: typer.Context, run: RunArgument, phase: PhaseOption = None, form: ReportOption = "table") -> None:
+def bandwidth(
+    context: typer.Context,
+    run: RunArgument,
+    phase: PhaseOption = None,
+    form: ReportOption = "table",
+    raw: RawOption = False,
+) -> None:
     """Bytes and bandwidth of collectives beside the link's limit, and of memory in a decode step."""
     from pipeline.analyses.bandwidth import bandwidth_reports
 
-    _print(context.obj, [run], lambda con, found: bandwidth_reports(con, found[0], phase), form)
+    _print(context.obj, [run], lambda con, found: bandwidth_reports(con, found[0], phase), form, raw=raw)
 
 
-def bench(context: typer.Context, run: RunArgument, table: TableOption = None, form: ReportOption = "table") -> None:
+def bench(
+    context: typer.Context,
+    run: RunArgument,
+    table: TableOption = None,
+    form: ReportOption = "table",
+    raw: RawOption = False,
+) -> None:
     """Put measured latencies beside the same operation and size in the trace."""
     from pipeline.analyses.bench import bench_reports
 
-    _print(context.obj, [run], lambda con, found: bench_reports(con, found[0], table), form)
+    _print(context.obj, [run], lambda con, found: bench_reports(con, found[0], table), form, raw=raw)
 
 
 def compare(
@@ -68,6 +93,7 @@ def compare(
     noise: Annotated[list[str] | None, typer.Option("--noise", help="Repeated captures of A: their differences are the noise floor.")] = None,
     fail_over: Annotated[str | None, typer.Option("--fail-over", help="Exit 5 where wall or a row is slower by more, e.g. 5%, beyond noise.")] = None,
     form: ReportOption = "table",
+    raw: RawOption = False,
 ) -> None:
     """What changed between two runs, beyond noise, and whether they may be compared at all."""
     from pipeline.analyses.compare import compare as ask
@@ -76,7 +102,7 @@ def compare(
 
     limit = None if fail_over is None else fail_limit(fail_over)
     reports, is_over = ask(context.obj, before, after, phase=phase, anyway=anyway, noise=noise or [], fail_over=limit, wide=form in {"json", "csv"})
-    write_reports(reports, form)
+    write_reports(reports, form, raw=raw)
     if is_over:
         raise typer.Exit(int(ExitCode.QUALITY))
 
@@ -86,12 +112,13 @@ def curve(
     runs: Annotated[list[str], typer.Argument(help="Runs of one model at several sizes.")],
     phase: PhaseOption = None,
     form: ReportOption = "table",
+    raw: RawOption = False,
 ) -> None:
     """Milliseconds of each category against batch, graph tokens and context, over many runs."""
     from pipeline.analyses.curve import curve as ask
     from pipeline.report import write_reports
 
-    write_reports(ask(context.obj, runs, phase), form)
+    write_reports(ask(context.obj, runs, phase), form, raw=raw)
 
 
 @whatif.command()
@@ -104,6 +131,7 @@ def ep(
     load: Annotated[float | None, typer.Option(min=1, help="The fullest rank's experts' tokens over the mean, as measured.")] = None,
     extrapolate: ExtrapolateOption = False,
     form: ReportOption = "table",
+    raw: RawOption = False,
 ) -> None:
     """Expert parallelism, from 1 to 1024 tokens per rank."""
     from pipeline.analyses.whatif import ep_reports
@@ -111,7 +139,7 @@ def ep(
     def ask(con: duckdb.DuckDBPyConnection, found: list[str]) -> list[Report]:
         return ep_reports(con, found[0], mode, table, exchange=exchange, load=load, extrapolate=extrapolate)
 
-    _print(context.obj, [run], ask, form)
+    _print(context.obj, [run], ask, form, raw=raw)
 
 
 @whatif.command()
@@ -120,11 +148,13 @@ def overlap(
     run: RunArgument,
     half: Annotated[str | None, typer.Option(help="A run of the same model at half the batch.")] = None,
     form: ReportOption = "table",
+    raw: RawOption = False,
 ) -> None:
     """The ceiling of hiding communication under the other half of the batch."""
     from pipeline.analyses.whatif import overlap_reports
 
-    _print(context.obj, [run, *([half] if half else [])], lambda con, found: overlap_reports(con, *found), form)
+    names = [run, *([half] if half else [])]
+    _print(context.obj, names, lambda con, found: overlap_reports(con, *found), form, raw=raw)
 
 
 @whatif.command()
@@ -135,6 +165,7 @@ def speculate(
     draft_ms: Annotated[float | None, typer.Option(min=0, help="Time of one pass of the draft model.")] = None,
     extrapolate: ExtrapolateOption = False,
     form: ReportOption = "table",
+    raw: RawOption = False,
 ) -> None:
     """Speculative decoding: what a verifying pass costs, and the acceptance at which it breaks even."""
     from pipeline.analyses.whatif import speculate_reports
@@ -143,10 +174,14 @@ def speculate(
         numbers = [int(part) for part in drafts.split(",")]
     except ValueError as error:
         raise UsageError(f"--drafts {drafts}: numbers with commas between them, e.g. 1,2,3") from error
-    _print(context.obj, runs, lambda con, found: speculate_reports(con, found, drafts=numbers, draft_ms=draft_ms, extrapolate=extrapolate), form)
+
+    def ask(con: duckdb.DuckDBPyConnection, found: list[str]) -> list[Report]:
+        return speculate_reports(con, found, drafts=numbers, draft_ms=draft_ms, extrapolate=extrapolate)
+
+    _print(context.obj, runs, ask, form, raw=raw)
 
 
-def _print(home: Home, names: list[str], ask: Callable[[duckdb.DuckDBPyConnection, list[str]], list[Report]], form: ReportOption) -> None:
+def _print(home: Home, names: list[str], ask: _Ask, form: ReportOption, *, raw: bool) -> None:
     from pipeline.report import write_reports
     from pipeline.warehouse import find_run, opened, stable
 
@@ -154,4 +189,4 @@ def _print(home: Home, names: list[str], ask: Callable[[duckdb.DuckDBPyConnectio
         with opened(home) as con:  # a table of latencies may be a file anywhere
             return ask(con, [find_run(con, name) for name in names])
 
-    write_reports(stable(home, read), form)
+    write_reports(stable(home, read), form, raw=raw)

@@ -10,6 +10,8 @@ import os
 import shutil
 import time
 import uuid
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,16 +19,16 @@ from typing import Any
 import duckdb
 import orjson
 
-from pipeline import duck
+from pipeline import duck, models
 from pipeline.atomic import commit_folder, write_file
 from pipeline.contracts import contracts
+from pipeline.damage import BUILT, damage_of, is_damaged, unreadable_file
+from pipeline.dropped import mode_of, same_mode
 from pipeline.duck import literal
 from pipeline.errors import ModelError
 from pipeline.home import TEMPLATE, Home
 
 MANIFEST = "manifest.json"
-COMPACTED = ("marts", "quality")
-"""Layers whose tables a generation holds."""
 
 
 @dataclass
@@ -86,7 +88,7 @@ def compact_runs(home: Home, run_ids: list[str]) -> str:
     try:
         with duck.working(staged / "spill", threads=1, memory_limit="1GB") as con:
             con.execute("SET preserve_insertion_order = true")  # run by run, so that row groups hold few runs
-            for layer in COMPACTED:
+            for layer in BUILT:
                 for table, contract in contracts(layer).items():
                     folders = [(home.mart_run(r) if layer == "marts" else home.quality_lake_run(r)) for r in run_ids]
                     files = [duck.literal(duck.plain(f / f"{table}.parquet")) for f in folders if (f / f"{table}.parquet").is_file()]
@@ -97,9 +99,11 @@ def compact_runs(home: Home, run_ids: list[str]) -> str:
                         "(FORMAT parquet, COMPRESSION zstd)"
                     )
         builds = {r: _build_in(home.mart_run(r)) for r in run_ids}
+        same_mode(staged / "out", mode_of(*map(home.raw_run, run_ids)))
         commit_folder(staged / "out", home.compact / f"gen={gen}")
     except duckdb.Error as error:
-        raise ModelError(f"the marts of {len(run_ids)} runs cannot be compacted: {error}") from error
+        damage = next((found for run_id in run_ids if (found := unreadable_file(home, run_id, BUILT))), None)
+        raise ModelError(f"the marts of {len(run_ids)} runs cannot be compacted: {damage or error}") from error
     finally:
         shutil.rmtree(staged, ignore_errors=True)
     manifest = settle(home)
@@ -111,13 +115,15 @@ def compact_runs(home: Home, run_ids: list[str]) -> str:
 
 
 def compactable(home: Home, older_than_s: float) -> list[str]:
-    """Runs that have been built, and not again, for so many seconds, and still have a folder of their own."""
+    """Runs that have been built, and not again, for so many seconds, and still have a folder of their own, by this version and whole."""
     manifest = Manifest.load(home)
+    of_this_version = {str(facts["run_id"]) for facts in built_facts(home) if facts.get("contract_version") == models.CONTRACT_VERSION}
     found = []
     for run_id in home.run_ids():
         facts = home.mart_run(run_id) / "run_facts.parquet"
         is_checked = (home.quality_lake_run(run_id) / "quality.parquet").is_file()
-        if is_checked and facts.is_file() and time.time() - facts.stat().st_mtime >= older_than_s and run_id not in manifest.serves:
+        is_due = is_checked and facts.is_file() and time.time() - facts.stat().st_mtime >= older_than_s and run_id not in manifest.serves
+        if is_due and run_id in of_this_version and damage_of(home, run_id, layers=BUILT) is None:
             found.append(run_id)
     return found
 
@@ -136,35 +142,47 @@ def remove_compacted(home: Home, grace_s: float) -> None:
             folder.rename(home.staging / f"old-{uuid.uuid4().hex}")
 
 
-def relation(home: Home, table: str, folders: str, pinned: list[str]) -> str:
+def relation(home: Home, table: str, folders: str, left_out: Collection[str], pinned: Iterable[str]) -> str:
     """What a view reads: the folders of runs, but for those served from a generation, and the generations.
 
-    `pinned`: runs that stay served from their generation although a folder may appear (they are about to be built).
+    `left_out`: runs that are not read at all. `pinned`: runs that stay served from their generation although a folder may
+    appear (they are about to be built).
     """
     manifest = Manifest.load(home)
-    twice = sorted(
-        {r for r in manifest.serves if home.mart_run(r).is_dir() or home.quality_lake_run(r).is_dir()} | {*pinned} & manifest.serves.keys()
-    )
-    own = f"FROM {folders}" + (f" WHERE run_id NOT IN ({', '.join(map(literal, twice))})" if twice else "")
-    if not manifest.holds:
+    with_folder = {r for r in manifest.serves if home.mart_run(r).is_dir() or home.quality_lake_run(r).is_dir()}
+    not_here = sorted({*left_out} | with_folder | {*pinned} & manifest.serves.keys())
+    own = f"FROM {folders}" + (f" WHERE run_id NOT IN ({', '.join(map(literal, not_here))})" if not_here else "")
+    read = sorted({gen for run_id, gen in manifest.serves.items() if run_id not in left_out})
+    if not read:
         return own
-    files = duck.files(home.compact.resolve(), f"*/{table}.parquet")
-    hidden = ", ".join(f"({literal(gen)}, {literal(run)})" for gen, run in manifest.hidden())
-    gens = ", ".join(literal(gen) for gen in sorted(manifest.holds))
+    hidden = [(gen, run) for gen, run in manifest.hidden() if gen in read] + [(g, r) for r, g in manifest.serves.items() if r in left_out]
+    files = templated(home.compact.resolve(), f"gen={TEMPLATE}", "*", table)
     generations = (
-        f"SELECT * EXCLUDE (gen) FROM read_parquet({files}, hive_types = {{'gen': VARCHAR}}, union_by_name = true) WHERE gen IN ({gens})"
-        + (f" AND (gen, run_id) NOT IN ({hidden})" if hidden else "")
+        f"SELECT * EXCLUDE (gen) FROM read_parquet({files}, hive_types = {{'gen': VARCHAR}}) WHERE gen IN ({', '.join(map(literal, read))})"
+        + (f" AND (gen, run_id) NOT IN ({', '.join(f'({literal(gen)}, {literal(run)})' for gen, run in hidden)})" if hidden else "")
     )
     return f"{own} UNION ALL BY NAME {generations}"
 
 
+def templated(root: Path, template: str, pattern: str, table: str) -> str:
+    """A SQL list of a table's files, that of its template first.
+
+    DuckDB takes the columns of the first file for those of all: it then opens no other before a row is wanted from it, so a
+    damaged file does no harm to a statement that leaves its run out.
+    """
+    return f"[{duck.files(root, f'{template}/{table}.parquet')}, {duck.files(root, f'{pattern}/{table}.parquet')}]"
+
+
 def built_facts(home: Home) -> list[dict[str, Any]]:
-    """run_facts of every run as it is served, by any version that wrote it; columns that an old one lacks are missing or NULL."""
+    """run_facts of every run as it is served, by any version that wrote it; columns that an old one lacks are missing or NULL.
+
+    A run whose facts cannot be read has none.
+    """
     return _served(home, home.marts, "run_facts", "*")
 
 
 def checked_builds(home: Home) -> set[tuple[str, str]]:
-    """(run_id, build_id) of every result of a check."""
+    """(run_id, build_id) of every result of a check; a run whose results cannot be read has none."""
     return {(str(row["run_id"]), str(row["build_id"])) for row in _served(home, home.quality_lake, "quality", "DISTINCT run_id, build_id")}
 
 
@@ -175,8 +193,11 @@ def _served(home: Home, folders: Path, table: str, columns: str) -> list[dict[st
     with duckdb.connect() as con:
         for root, pattern, also in ((folders, f"run_id=*/{table}.parquet", ""), (home.compact, f"gen=*/{table}.parquet", ", gen")):
             if next(root.glob(pattern), None) is not None:
-                scan = f"read_parquet({duck.files(root.resolve(), pattern)}, union_by_name = true, hive_partitioning = true, hive_types_autocast = 0)"
-                found += duck.dicts(con, f"SELECT {columns}{also if columns != '*' else ''} FROM {scan}")
+                selected = f"SELECT {columns}{also if columns != '*' else ''}"
+                try:
+                    found += _rows(con, selected, duck.files(root.resolve(), pattern))
+                except duckdb.Error:
+                    found += _rows_of_each(con, selected, sorted(root.resolve().glob(pattern)))
     return [
         fact
         for fact in found
@@ -184,10 +205,24 @@ def _served(home: Home, folders: Path, table: str, columns: str) -> list[dict[st
     ]
 
 
+def _rows(con: duckdb.DuckDBPyConnection, selected: str, files: str) -> list[dict[str, Any]]:
+    return duck.dicts(con, f"{selected} FROM read_parquet({files}, union_by_name = true, hive_partitioning = true, hive_types_autocast = 0)")
+
+
+def _rows_of_each(con: duckdb.DuckDBPyConnection, selected: str, files: list[Path]) -> list[dict[str, Any]]:
+    """Rows of those files that can be read."""
+    found: list[dict[str, Any]] = []
+    for file in files:
+        with suppress(duckdb.Error):
+            found += _rows(con, selected, duck.files(file.parent, file.name))
+    return found
+
+
 def _build_in(folder: Path) -> str | None:
-    """The build that a run's folder holds; None if there is none."""
+    """The build that a run's folder holds; None if there is none, or it cannot be read."""
     file = folder / "run_facts.parquet"
-    if not file.is_file():
+    if is_damaged(file):
         return None
-    with duckdb.connect() as con:
+    with duckdb.connect() as con, suppress(duckdb.Error):
         return str(duck.scalar(con, f"SELECT min(build_id) FROM read_parquet({duck.files(folder, file.name)}, hive_partitioning = false)"))
+    return None

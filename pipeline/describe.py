@@ -14,6 +14,7 @@ import duckdb
 from pipeline import duck
 from pipeline.atomic import exchange_folder
 from pipeline.contracts import contracts
+from pipeline.damage import damage_of
 from pipeline.duck import literal
 from pipeline.errors import TraceError, UsageError
 from pipeline.home import Home
@@ -88,12 +89,14 @@ def _check_groups(text: str) -> None:
 
 
 def describe(home: Home, run_id: str, values: dict[str, Any]) -> None:
-    """Add facts to a run; those said before stay unless said anew."""
+    """Add facts to a run; those said before stay unless said anew. Where they cannot be read any more, they are given again whole."""
     target = home.config_run(run_id)
     staged = home.staging / uuid.uuid4().hex
     staged.mkdir(parents=True)
     try:
-        said = {key: value for key, value in config_of(home, run_id).items() if value is not None} | checked(values)
+        is_lost = damage_of(home, run_id, layers=["config"]) is not None
+        said = {} if is_lost else {key: value for key, value in config_of(home, run_id).items() if value is not None}
+        said |= checked(values)
         contract = contracts("config")["run_config"]
         row = ", ".join(f'{literal(run_id if c.name == "run_id" else said.get(c.name))}::{c.type} AS "{c.name}"' for c in contract.columns)
         with duckdb.connect() as con:

@@ -147,6 +147,15 @@ def _export(handle: int, name: str, private: Path, stack: ExitStack) -> tuple[Pa
     return shown, tuple(handles)
 
 
+def mode_of(*raw_runs: Path) -> int:
+    """Who may read all files that landed in these runs."""
+    mode = 0o666
+    for folder_of_run in raw_runs:
+        for file in folder_of_run.glob("file_id=*/trace.parquet"):
+            mode &= file.stat().st_mode
+    return mode
+
+
 def same_mode(target: Path, mode: int, gid: int | None = None) -> None:
     """Let the files of a folder be read by those who may read what they were made from, and by nobody else.
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import duckdb
 
+from pipeline import session
 from pipeline.errors import ExitCode, UsageError
 
 READ_MEMORY = "2GB"
@@ -62,16 +63,23 @@ def database(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
 class Patience:
     """Waits for calls into DuckDB that may last: each runs in a thread of its own, so that Ctrl-C and the limit find who waits awake.
 
-    The limit counts from here on, over all calls and what is done between them; 0 is none. What then cannot be stopped ends the process.
+    The limit counts from here on, over all calls and what is done between them; 0 is none. What then cannot
+    be stopped ends the process, after the folders of its sessions are removed.
     """
 
     def __init__(self, limit_s: float, advice: str) -> None:
         self._latest, self._advice = time.monotonic() + limit_s if limit_s else None, advice
 
     def wait(self, call: Callable[[], _T], interrupt: Callable[[], None]) -> _T:
-        """What `call` returns or raises. Raises UsageError at the limit, and KeyboardInterrupt, both when the call has ended."""
+        """What `call` returns or raises. When it has ended: UsageError at the limit, and KeyboardInterrupt.
+
+        Raises MemoryError where there is none left for a thread.
+        """
         result: Future[_T] = Future()
-        Thread(target=_carry_out, args=(call, result), daemon=True).start()
+        try:
+            Thread(target=_carry_out, args=(call, result), daemon=True).start()
+        except RuntimeError as error:
+            raise MemoryError(str(error)) from error
         try:
             return result.result(None if self._latest is None else max(0.0, self._latest - time.monotonic()))
         except TimeoutError:
@@ -99,6 +107,7 @@ def _stop(result: Future[Any], interrupt: Callable[[], None], code: ExitCode, te
                 return
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
+    session.remove_held()
     sys.stderr.write(text)
     sys.stderr.flush()
     os._exit(int(code))

@@ -36,9 +36,14 @@ class UsageError(StepledgerError):
 
 
 class HomeError(StepledgerError):
-    """The home cannot take what would be written: its disk is full, or its permissions changed. Nothing is lost by it."""
+    """The home cannot take what would be written (its disk is full, its permissions changed), or the cluster
+    that should write it fails. Nothing is lost by it."""
 
     exit_code = ExitCode.USAGE
+
+
+class WorkerDied(StepledgerError):
+    """The process that did a piece of work was killed, and again when it did that piece alone."""
 
 
 _HOME_TROUBLE = {errno.ENOSPC: "its disk is full", errno.EDQUOT: "its quota is used up", errno.EROFS: "it is read-only"}

@@ -8,6 +8,7 @@ import duckdb
 
 from pipeline.home import Home
 from pipeline.rules import ANY_OPERATOR, categories, load_rules
+from pipeline.sources.names import as_text
 
 
 def rule_rows(home: Home) -> tuple[list[str], list[list[Any]]]:
@@ -20,6 +21,7 @@ def rule_rows(home: Home) -> tuple[list[str], list[list[Any]]]:
 def explain_name(home: Home, name: str, op: str | None) -> tuple[list[str], list[list[Any]]]:
     """Every rule whose pattern matches the name, in order: the one that claims it first, then those that it beats."""
     columns = ["verdict", "rule_id", "origin", "category", "subcategory", "rollup", "pattern", "why"]
+    name, op = as_text(name), None if op is None else as_text(op)
     rows: list[list[Any]] = []
     claimed = False
     with duckdb.connect() as con:

@@ -2,61 +2,79 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import duckdb
 import orjson
 
-from pipeline import __version__, duck
+from pipeline import __version__, destination, duck, session
 from pipeline.atomic import scratch
 from pipeline.contracts import contracts
+from pipeline.dropped import mode_of, same_mode
 from pipeline.duck import literal
 from pipeline.errors import UsageError
 from pipeline.home import Home
 from pipeline.rules import rollups
-from pipeline.warehouse import find_run, opened, stable
+from pipeline.text import FORMULA
+from pipeline.warehouse import opened, run_id_of, stable
 
 if TYPE_CHECKING:
     import polars as pl
 
 Format = Literal["csv", "parquet"]
 DEFAULT_MART = "step_breakdown"
+_GUARDED = r"'\1"
 _KEYS = ("run_id", "source", "trace_id", "rank", "device", "step", "phase")
 
 
 @dataclass(frozen=True)
 class Exported:
-    """One file written, and its manifest."""
+    """What was written, and its manifest: none beside a device or a FIFO."""
 
     path: Path
-    manifest: Path
+    manifest: Path | None
     rows: int
 
 
-def export_run(home: Home, run: str, mart: str, form: Format, output: Path | None, *, wide: bool) -> Exported:
-    """Write one mart of one run and its manifest. Raises UsageError for a run or mart that does not exist."""
-    with opened(home) as con:
-        run_id = find_run(con, run)
-        table = _table(mart, run_id, wide=wide)
+def export_run(
+    home: Home,
+    run: str,
+    mart: str,
+    form: Format,
+    output: Path | None,
+    *,
+    wide: bool,
+    raw: bool = False,
+) -> Exported:
+    """Write one mart of one run and its manifest. Raises UsageError for a run or mart that does not exist.
+
+    A device, a FIFO or an open file is written into, without a manifest. `raw`: CSV keeps texts that a
+    spreadsheet would run.
+    """
+    run_id = run_id_of(home, run)
+    table = _table(mart, run_id, form, wide=wide, raw=raw)
     target = output or home.exports / run_id / f"{table.name}.{form}"
     manifest = target.with_name("manifest.json") if output is None else target.with_name(f"{target.name}.manifest.json")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        if destination.is_special(target):
+            with session.folder() as folder:
+                rows, _ = stable(home, lambda: _written(home, table, folder / session.EXPORT, "", None))
+                destination.pour_into(target, folder / session.EXPORT, is_text=form == "csv")
+            return Exported(target, None, rows)
         with _aside(home, target, is_in_home=output is None) as folder:
             aside, noted = folder / f"{table.name}.{form}", folder / "manifest.json"
-            rows, text = stable(home, lambda: _written(home, table, form, aside, target.name, manifest))
+            rows, text = stable(home, lambda: _written(home, table, aside, target.name, manifest))
             noted.write_bytes(text)
-            aside.replace(target)
-            noted.replace(manifest)
+            destination.put(aside, target)
+            destination.put(noted, manifest)
+            if output is None:
+                same_mode(target.parent, mode_of(home.raw_run(run_id)))
     except OSError as error:
         raise UsageError(f"{target}: cannot be written: {error.strerror}") from error
     return Exported(target, manifest, rows)
@@ -65,16 +83,26 @@ def export_run(home: Home, run: str, mart: str, form: Format, output: Path | Non
 @contextmanager
 def _aside(home: Home, target: Path, *, is_in_home: bool) -> Iterator[Path]:
     """A folder on the target's filesystem to write in; what a killed export leaves in the home's is removed by the next writer."""
+    hidden = destination.hidden_beside(target)
+    hidden.parent.mkdir(parents=True, exist_ok=True)
     if is_in_home:
-        with scratch(home.staging) as folder:
+        with scratch(home.staging) as folder, session.held(folder):
             yield folder
     else:
-        folder = target.with_name(f".{target.name[:100]}.{uuid.uuid4().hex}")
-        folder.mkdir()
+        hidden.mkdir(mode=0o700)
+        with session.held(hidden):
+            yield hidden
+
+
+def readable_runs(home: Home) -> tuple[list[str], dict[str, UsageError]]:
+    """All runs: those that can be read, and what is wrong with the others."""
+    runs, damaged = [], {}
+    for run_id in home.run_ids():
         try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            runs.append(run_id_of(home, run_id))
+        except UsageError as error:
+            damaged[run_id] = error
+    return runs, damaged
 
 
 def export_built(home: Home, verdicts: dict[str, str], say: Callable[[str], None]) -> None:
@@ -89,60 +117,78 @@ def export_built(home: Home, verdicts: dict[str, str], say: Callable[[str], None
 
 def run_verdict(home: Home, run_id: str) -> str:
     """The worst verdict of a run's sources on its present build."""
-    with opened(home) as con:
-        found = {row[0] for row in duck.rows(con, f"SELECT verdict FROM runs WHERE run_id = {literal(run_id)}")}
+
+    def read() -> set[str]:
+        with opened(home) as con:
+            return {row[0] for row in duck.rows(con, f"SELECT verdict FROM runs WHERE run_id = {literal(run_id)}")}
+
+    found = stable(home, read)
     return next((v for v in ("fail", "warn", "unchecked", "pass") if v in found), "unchecked")
 
 
 def refuse_failed(home: Home, run: str) -> None:
     """Raise UsageError for a run that failed its checks."""
-    with opened(home) as con:
-        run_id = find_run(con, run)
+    run_id = run_id_of(home, run)
     if run_verdict(home, run_id) == "fail":
         raise UsageError(f"run {run_id} failed its checks (stepledger check --run {run_id}); --allow-failed exports it all the same")
 
 
-def export_to_stdout(home: Home, run: str, mart: str, form: Format, *, wide: bool) -> None:
+def export_to_stdout(home: Home, run: str, mart: str, form: Format, *, wide: bool, raw: bool = False) -> None:
     """Write one mart of one run to stdout, without a manifest."""
-    with opened(home) as con:
-        table = _table(mart, find_run(con, run), wide=wide)
-    with TemporaryDirectory() as folder:
-        aside = Path(folder) / "export"
-        stable(home, lambda: _written(home, table, form, aside, "", None))
-        with aside.open("rb") as file:
-            shutil.copyfileobj(file, sys.stdout.buffer)
+    table = _table(mart, run_id_of(home, run), form, wide=wide, raw=raw)
+    with session.folder() as folder:
+        aside = folder / session.EXPORT
+        stable(home, lambda: _written(home, table, aside, "", None))
+        destination.pour(sys.stdout.buffer, aside, is_text=form == "csv")
 
 
 @dataclass(frozen=True)
 class _Table:
-    """What is exported: its name, and the query that makes it, ordered."""
+    """What is exported: its name, the query that makes it, its form. `is_guarded`: no text is a formula."""
 
     name: str
     run_id: str
     query: str
+    form: Format
     is_wide: bool
+    is_guarded: bool
 
 
-def _written(home: Home, table: _Table, form: Format, aside: Path, file: str, manifest: Path | None) -> tuple[int, bytes]:
+def _written(home: Home, table: _Table, aside: Path, file: str, manifest: Path | None) -> tuple[int, bytes]:
     with opened(home) as con:
+        con.execute(f"SET temp_directory = {literal(aside.parent)}")  # not a folder in the home
         if table.is_wide:
             frame = _wide(con, table.run_id)
             rows = len(frame)
-            frame.write_csv(aside) if form == "csv" else frame.write_parquet(aside)
+            _write_frame(frame, table, aside)
         else:
-            options = "FORMAT csv, HEADER" if form == "csv" else "FORMAT parquet, COMPRESSION zstd"
+            options = "FORMAT csv, HEADER" if table.form == "csv" else "FORMAT parquet, COMPRESSION zstd"
             rows = con.execute(f"COPY ({table.query}) TO {literal(aside)} ({options})").fetchall()[0][0]
-        return rows, b"" if manifest is None else _manifest(con, table, form, file, rows, manifest)
+        return rows, b"" if manifest is None else _manifest(con, table, file, rows, manifest)
 
 
-def _table(mart: str, run_id: str, *, wide: bool) -> _Table:
+def _write_frame(frame: pl.DataFrame, table: _Table, aside: Path) -> None:
+    import polars as pl
+
+    if table.is_guarded:
+        frame = frame.with_columns(pl.col(pl.String).str.replace(FORMULA, "'${1}"))
+    frame.write_csv(aside) if table.form == "csv" else frame.write_parquet(aside)
+
+
+def _table(mart: str, run_id: str, form: Format, *, wide: bool, raw: bool) -> _Table:
     known = contracts("marts")
     if wide and mart != DEFAULT_MART:
         raise UsageError(f"--wide is a form of {DEFAULT_MART}, not of {mart}")
     if mart not in known:
         raise UsageError(f"no mart {mart!r}; known marts: {', '.join(known)}")
-    query = f"SELECT * FROM {mart} WHERE run_id = {literal(run_id)} ORDER BY {', '.join(known[mart].grain)}"
-    return _Table(f"{mart}_wide" if wide else mart, run_id, query, wide)
+    is_guarded = form == "csv" and not raw
+    texts = (f'"{column.name}"' for column in known[mart].columns if column.type == "VARCHAR")
+    how = f"{literal(FORMULA)}, {literal(_GUARDED)}"
+    guarded = ", ".join(f"regexp_replace({text}, {how}) AS {text}" for text in texts)
+    columns = f"* REPLACE ({guarded})" if is_guarded else "*"
+    order = ", ".join(f'{mart}."{name}"' for name in known[mart].grain)
+    query = f"SELECT {columns} FROM {mart} WHERE {mart}.run_id = {literal(run_id)} ORDER BY {order}"
+    return _Table(f"{mart}_wide" if wide else mart, run_id, query, form, wide, is_guarded)
 
 
 def _wide(con: duckdb.DuckDBPyConnection, run_id: str) -> pl.DataFrame:
@@ -157,16 +203,15 @@ def _wide(con: duckdb.DuckDBPyConnection, run_id: str) -> pl.DataFrame:
     return wide.with_columns(wide.select(names.values()).fill_null(0))
 
 
-def _manifest(con: duckdb.DuckDBPyConnection, table: _Table, form: Format, file: str, rows: int, path: Path) -> bytes:
+def _manifest(con: duckdb.DuckDBPyConnection, table: _Table, file: str, rows: int, path: Path) -> bytes:
     where = f"WHERE run_id = {literal(table.run_id)}"
     files: dict[str, Any] = {}
     if path.is_file():
-        try:
-            files = orjson.loads(path.read_bytes()).get("files", {})
-        except orjson.JSONDecodeError:
-            files = {}
+        with suppress(orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+            files = dict(orjson.loads(path.read_bytes())["files"])
     facts = duck.dicts(con, f"SELECT DISTINCT build_id, rules_sha, models_sha, contract_version FROM run_facts {where}")
-    files[file] = {"table": table.name, "format": form, "rows": rows, "build_id": facts[0]["build_id"] if facts else None}
+    build_id = facts[0]["build_id"] if facts else None
+    files[file] = {"table": table.name, "format": table.form, "rows": rows, "build_id": build_id}
     content = {
         "run_id": table.run_id,
         "run_name": duck.scalar(con, f"SELECT min(run_name) FROM raw.trace {where}"),

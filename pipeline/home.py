@@ -6,12 +6,14 @@ import fcntl
 import hashlib
 import os
 import re
+import secrets
+import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.errors import UsageError
+from pipeline.errors import HomeError, UsageError, home_trouble
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 TEMPLATE = "_template"
@@ -168,20 +170,45 @@ class Home:
         """The file that the writer, or the watcher, holds a lock on."""
         return self.root / {"writer": ".lock", "watch": ".watch.lock"}[what]
 
+    def open_lock(self, what: str) -> int:
+        """A lock file that only its owner can open: who opens it can lock it for ever. Raises UsageError."""
+        try:
+            handle = os.open(self.lock(what), os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        found = os.fstat(handle)
+        if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) != 0o600:  # an older version made it
+            with suppress(PermissionError):  # a filesystem without modes
+                os.fchmod(handle, 0o600)
+        return handle
+
+    def lock_token(self) -> str:
+        """The random text of the present writer, in its lock file: who reads the same sees the same home."""
+        return self.lock("writer").read_text("ascii")
+
     @contextmanager
     def writing(self, say: Callable[[str], None]) -> Iterator[None]:
         """Hold the home for writing; waits, saying so, while another process has it. The lock dies with its process."""
         self.ensure()
-        try:
-            handle = os.open(self.lock("writer"), os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise self._unwritable(error) from error
+        handle = self.open_lock("writer")
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 say(f"waiting: another stepledger is writing to {self.root}")
                 fcntl.flock(handle, fcntl.LOCK_EX)
+            self._renew_token(handle)
             yield
         finally:
             os.close(handle)
+
+    def _renew_token(self, handle: int) -> None:
+        """Overwrite the token in place: a file that never shrinks needs no space on a full disk."""
+        token = secrets.token_hex(16).encode()
+        try:
+            os.pwrite(handle, token, 0)
+            os.ftruncate(handle, len(token))
+            os.fsync(handle)  # other machines see it when they open the file
+        except OSError as error:
+            why = home_trouble(error) or error.strerror
+            raise HomeError(f"{self.root}: {why}. Nothing is lost: run again when that is fixed.") from error

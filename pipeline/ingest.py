@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -39,7 +38,6 @@ from pipeline.schedule import Executor, Processes, Serial, WorkerDied
 from pipeline.settings import Settings
 from pipeline.sources.detect import fresh_export
 from pipeline.sources.job import MAX_BYTES
-from pipeline.sources.names import printable
 from pipeline.warehouse import stale_runs, tidy, unchecked_runs, write_database
 from pipeline.work import Building, Landing, build_and_check, home_error, land_file, said_by
 
@@ -82,7 +80,7 @@ def drain(home: Home, progress: Progress, means: Means | None = None) -> Outcome
         ready = []
         for item in inbox.waiting(home.inbox):
             if reason := inbox.not_settled(item):
-                progress.say(printable(f"left in the inbox: {item.place}: {reason}"))
+                progress.say(f"left in the inbox: {item.place}: {reason}")
             else:
                 ready.append(item)
         _Landings(home, progress, means or Means(), outcome, from_inbox=True).land(ready)
@@ -169,8 +167,8 @@ class _Landings:
     def _landings(self, items: list[Waiting]) -> dict[Any, tuple[Landing, Waiting]]:
         """The work of each file that may be read."""
         found: dict[Any, tuple[Landing, Waiting]] = {}
+        root, token = self.home.root.absolute(), self.home.lock_token()  # workers have other current folders
         run_ids: dict[str, str] = {}
-        root = self.home.root.resolve()  # whoever does the work may have another working folder
         for item in items:
             if item.problem is not None:
                 self._take(item, item.problem)
@@ -179,10 +177,11 @@ class _Landings:
                 run_ids[item.run_name] = self.home.run_id_for(item.run_name, also_taken=run_ids.values())
             landing = Landing(
                 root,
-                root / item.path.relative_to(self.home.root) if self.from_inbox else item.path.absolute(),
+                item.path.absolute(),
                 item.run_name,
                 run_ids[item.run_name],
                 self.means.settings,
+                token,
                 salvage=not self.from_inbox or inbox.not_stalled(item) is None,
                 max_bytes=self.means.max_bytes,
                 inbox=root / "inbox" if self.from_inbox else None,
@@ -250,7 +249,7 @@ class _Landings:
             self._refuse(item, TraceError(item.path.name, where="reading it", found=f"that {error}", wanted=wanted))
         else:
             self.outcome.codes.append(ExitCode.BUG)
-            self.progress.say("".join(traceback.format_exception(error)))
+            self.progress.say_error(error)
             found = f"a bug of stepledger: {said_by(error)} ({type(error).__name__})"
             self._refuse(item, TraceError(item.path.name, where="reading it", found=found, wanted="a table", advice="Report it with the file."))
 
@@ -285,7 +284,7 @@ class _Landings:
         self._say(f"left where it is: {item.path.name}: {said}")
 
     def _say(self, text: str) -> None:
-        self.progress.say(printable(text))
+        self.progress.say(text)
 
 
 def facts_in(home: Home, item: Waiting) -> dict[str, Any]:
@@ -316,8 +315,10 @@ def _build(
     if served := [run_id for run_id in runs if run_id in Manifest.load(home).serves]:
         write_database(home, pinned=served)
     executor, settings = means.for_work(len(runs), sum(size_of(home.raw_run(run_id)) for run_id in runs))
+    root, token = home.root.absolute(), home.lock_token()
     with progress.task(f"building {runs[0] if len(runs) == 1 else f'{len(runs)} runs'}"):
-        for done in executor.run(build_and_check, [Building(home.root.resolve(), run_id, settings, is_built) for run_id in runs]):
+        pieces = [Building(root, run_id, settings, token, is_built) for run_id in runs]
+        for done in executor.run(build_and_check, pieces):
             run_id = done.item.run_id
             if isinstance(done.error, StepledgerError):
                 outcome.codes.append(done.error.exit_code)
@@ -325,7 +326,7 @@ def _build(
                 progress.say(f"run {run_id}: {done.error}")
             elif done.error is not None:
                 outcome.codes.append(ExitCode.BUG)
-                progress.say("".join(traceback.format_exception(done.error)))
+                progress.say_error(done.error)
                 progress.say(f"run {run_id}: a bug of stepledger: {said_by(done.error)}. Report it.")
             elif done.value is not None:
                 outcome.built.append(run_id)

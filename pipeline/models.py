@@ -18,8 +18,8 @@ from pipeline.errors import ModelError
 from pipeline.resources import resource
 from pipeline.rules import RuleSet
 
-CONTRACT_VERSION = 3
-"""Raised when the columns or the meaning of a mart change: marts of an older version are rebuilt."""
+CONTRACT_VERSION = 4
+"""Raised when a table is added, or its columns or their meaning change: marts of an older version are rebuilt."""
 
 _MANY_ACTIVITIES = 1_000_000
 """Above it tables are built in a file: compressed there, and put aside without being written once more. Below, that takes longer."""

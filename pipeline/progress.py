@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import orjson
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, SpinnerColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.progress import Progress as Bars
+
+from pipeline.text import printable
 
 
 class Progress:
@@ -26,6 +30,7 @@ class Progress:
         """One line to stderr."""
         if self._quiet:
             return
+        text = printable(text)
         if self._json_log:
             line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "message": text}
             sys.stderr.write(orjson.dumps(line).decode() + "\n")
@@ -34,6 +39,11 @@ class Progress:
             self._bars.console.print(text, markup=False)
         else:
             print(text, file=sys.stderr, flush=True)
+
+    def say_error(self, error: BaseException) -> None:
+        """A traceback, line by line: for whoever reports a bug."""
+        for line in "".join(traceback.format_exception(error)).splitlines():
+            self.say(line)
 
     @property
     def _has_bars(self) -> bool:
@@ -48,7 +58,7 @@ class Progress:
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
         with Bars(*columns, console=self._console, transient=True) as bars:
             self._bars = bars
-            task = bars.add_task(text, total=total)
+            task = bars.add_task(escape(printable(text)), total=total)
             try:
                 yield lambda count: bars.advance(task, count)
             finally:
@@ -61,5 +71,5 @@ class Progress:
             yield
             return
         with Bars(SpinnerColumn(), TextColumn("{task.description}"), console=self._console, transient=True) as bars:
-            bars.add_task(text)
+            bars.add_task(escape(printable(text)))
             yield

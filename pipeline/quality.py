@@ -12,11 +12,14 @@ import duckdb
 
 from pipeline import duck
 from pipeline.atomic import exchange_folder
-from pipeline.checks import Result, ask, checks
+from pipeline.check_page import write_page
+from pipeline.checks import CheckError, Result, ask, checks
 from pipeline.compact import settle
-from pipeline.contracts import contracts
+from pipeline.contracts import Layer, contracts
+from pipeline.damage import damage_of, unreadable_file
+from pipeline.dropped import mode_of, same_mode
 from pipeline.duck import literal
-from pipeline.errors import ExitCode, ModelError, StepledgerError, UsageError
+from pipeline.errors import ExitCode, ModelError, StepledgerError, UsageError, home_trouble
 from pipeline.home import Home
 from pipeline.models import prepare
 from pipeline.rules import load_rules
@@ -24,15 +27,20 @@ from pipeline.settings import load_settings
 from pipeline.sources.issues import issue_codes
 from pipeline.warehouse import build_run, tidy, write_database
 
+_ASKED: tuple[Layer, ...] = ("raw", "config", "marts")
+"""Layers that checks ask."""
+
 
 def check_run(home: Home, run_id: str, *, with_docs: bool = True) -> list[Result]:
     """Check the marts of a run as they are now, write the results, and return them; `with_docs`: through Great Expectations,
-    with pages in the home's quality folder (without, pages of an earlier check are taken away: they speak of another build).
+    with a page in the home's quality folder (without, an earlier page is removed: it is about another build).
 
     Raises CheckError if a check itself fails, UsageError if there are no marts, ModelError if they cannot be read.
     """
-    if not (home.mart_run(run_id) / "run_facts.parquet").is_file():
-        raise UsageError(f"run {run_id} has no marts yet: say `stepledger build --run {run_id}`")
+    if not home.mart_run(run_id).is_dir():
+        raise UsageError(f"run {run_id} has no marts yet: run `stepledger build --run {run_id}`")
+    if damage := damage_of(home, run_id, layers=_ASKED):
+        raise ModelError(str(damage))
     spill = home.staging / uuid.uuid4().hex
     spill.mkdir(parents=True)
     try:
@@ -42,20 +50,27 @@ def check_run(home: Home, run_id: str, *, with_docs: bool = True) -> list[Result
             if with_docs:
                 from pipeline.expectations import judge
 
-                results = judge(con, results, home.quality_run(run_id))
-            else:
-                shutil.rmtree(home.quality_run(run_id), ignore_errors=True)
+                results = judge(con, results)
             build_id = duck.scalar(con, "SELECT min(build_id) FROM run_facts")
             _write(con, home, run_id, build_id, results)
-    except duckdb.Error as error:
-        raise ModelError(f"its tables cannot be read; say `stepledger build --run {run_id}`. {error}") from error
+            if with_docs:
+                write_page(home.quality_run(run_id), run_id, build_id, verdict(results), results)
+                same_mode(home.quality_run(run_id), mode_of(home.raw_run(run_id)))
+            else:
+                shutil.rmtree(home.quality_run(run_id), ignore_errors=True)
+    except (CheckError, duckdb.Error, OSError) as error:
+        if home_trouble(error) is None and (damage := unreadable_file(home, run_id, _ASKED)):
+            raise ModelError(str(damage)) from error
+        if isinstance(error, CheckError) or (isinstance(error, OSError) and home_trouble(error) is not None):
+            raise
+        raise ModelError(f"its tables cannot be read: run `stepledger build --run {run_id}`. ({error})") from error
     finally:
         shutil.rmtree(spill, ignore_errors=True)
     return results
 
 
 def check_runs(home: Home, run_ids: list[str], say: Callable[[str], None]) -> tuple[dict[str, list[Result]], list[ExitCode]]:
-    """Check runs with pages, holding the home for writing; the database then shows their verdicts.
+    """Check runs, each with a page, holding the home for writing; the database then shows their verdicts.
 
     A run that cannot be checked is said, and its exit code returned; it keeps what an earlier check found, and the others go on.
     """
@@ -99,6 +114,7 @@ def _write(con: duckdb.DuckDBPyConnection, home: Home, run_id: str, build_id: st
             f"COPY (SELECT {contract.select_list()} FROM (VALUES {values}) AS result ({names}) ORDER BY ALL) "
             f"TO {literal(staged / 'quality.parquet')} (FORMAT parquet)"
         )
+        same_mode(staged, mode_of(home.raw_run(run_id)))
         target = home.quality_lake_run(run_id)
         exchange_folder(staged, target, home.staging)
     finally:
@@ -112,5 +128,5 @@ def verdict(results: list[Result]) -> str:
 
 
 def docs_page(home: Home, run_id: str) -> Path:
-    """The entry page of a run's quality pages."""
+    """The page of a run's check results."""
     return home.quality_run(run_id) / "index.html"

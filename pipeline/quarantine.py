@@ -86,12 +86,8 @@ class Quarantined:
 def quarantined(home: Home) -> dict[str, Quarantined]:
     """What is in the quarantine, by its path there."""
     found = entries(home.quarantine)
-    places = {entry.place for entry in found}
-    return {
-        as_text(entry.place.as_posix()): _with_reason(home, entry.place, entry.inode)
-        for entry in found
-        if not _is_old_note(home, entry.place, places)
-    }
+    old = _old_notes(home, {entry.place for entry in found})
+    return {as_text(entry.place.as_posix()): _with_reason(home, entry.place, entry.inode) for entry in found if entry.place not in old}
 
 
 def _with_reason(home: Home, place: Path, inode: int) -> Quarantined:
@@ -104,15 +100,16 @@ def _with_reason(home: Home, place: Path, inode: int) -> Quarantined:
         return Quarantined(place, inode, place, as_text(place.parts[0]), error)
 
 
-def _is_old_note(home: Home, place: Path, places: set[Path]) -> bool:
-    """Is this a reason that an older version put beside a file? A dropped file of such a name has a reason of its own."""
-    name = place.name
-    return (
-        name.endswith(_OLD_REASON)
-        and place.with_name(name.removesuffix(_OLD_REASON)) in places
-        and place.with_name(name + _OLD_REASON) not in places
+def _old_notes(home: Home, places: set[Path]) -> set[Path]:
+    """Reasons that an older version put beside their files. A dropped file of such a name has a reason of its own."""
+    return {
+        place
+        for place in places
+        if place.name.endswith(_OLD_REASON)
+        and place.with_name(place.name.removesuffix(_OLD_REASON) or "-") in places
+        and place.with_name(place.name + _OLD_REASON) not in places
         and not _note(home, place).exists()
-    )
+    }
 
 
 def _old_error(home: Home, place: Path) -> str | None:
@@ -135,6 +132,7 @@ def retry(home: Home, files: list[str] | None) -> list[Path]:
     if unknown := [name for name in wanted if name not in there]:
         raise UsageError(f"not in the quarantine: {', '.join(unknown)}; there are: {', '.join(there) or 'none'}")
     moved = []
+    old_notes = _old_notes(home, {entry.place for entry in entries(home.quarantine)})
     for name in wanted:
         found = there[name]
         place = found.inbox_place
@@ -145,8 +143,7 @@ def retry(home: Home, files: list[str] | None) -> list[Path]:
         except OSError as error:
             raise UsageError(f"{name}: cannot be moved back into the inbox: {error.strerror}. Check who may write there.") from error
         _note(home, found.place).unlink(missing_ok=True)
-        old = found.place.with_name(found.place.name + _OLD_REASON)
-        if _is_old_note(home, old, {found.place, *(entry.place for entry in entries(home.quarantine))}):
+        if (old := found.place.with_name(found.place.name + _OLD_REASON)) in old_notes:
             (home.quarantine / old).unlink(missing_ok=True)
         drop_empty_folders(home.quarantine, found.place.parent)
     return moved

@@ -25,6 +25,9 @@ _COUNTS = ("graph_tokens", "context_requests", "scheduled_context_tokens", "gene
 _FIELDS = {"id", "name", "op", "after", "before", "category", "subcategory", "fused", "example", "example_op", "example_after",
            "example_before", "note"}  # fmt: skip
 
+UNNAMED = "other"
+"""Subcategory of a user's rule that names none. Never NULL: `subcategory NOT IN (...)` would be NULL too, and models would
+take an attention kernel for none."""
 _RESERVED = ("unclassified", "opaque_graph")
 """Ids of activities that no rule claims: no rule may have them."""
 
@@ -36,7 +39,7 @@ class Rule:
     id: str
     name: str
     category: str
-    subcategory: str | None
+    subcategory: str
     op: str | None
     after: str | None
     before: str | None
@@ -66,6 +69,7 @@ class RuleSet:
         con.execute(f"CREATE MACRO parse_step_marker(name) AS {_parse_step_marker()}")
         for kind in ("scope", "draft"):
             con.execute(f"CREATE MACRO is_step_{kind}(name) AS {_matches_any(kind)}")
+        rows: list[tuple[int, str, str, str | None, bool]]
         rows = [(i, r.id, r.category, r.subcategory, r.is_fused) for i, r in enumerate(self.rules)]
         rows += [(len(rows), "unclassified", "unclassified", None, False), (len(rows) + 1, "opaque_graph", "opaque", "graph", False)]
         values = ", ".join(f"({', '.join(literal(v) for v in row)})" for row in rows)
@@ -144,7 +148,7 @@ def _parse(text: str, origin: str, file: str) -> tuple[Rule, ...]:
                 id=entry["id"],
                 name=entry["name"],
                 category=entry["category"],
-                subcategory=entry.get("subcategory"),
+                subcategory=entry.get("subcategory", UNNAMED),
                 op=entry.get("op"),
                 after=entry.get("after"),
                 before=entry.get("before"),

@@ -7,9 +7,9 @@ truth: work that is done twice is done once, and what dies half-way leaves nothi
 from __future__ import annotations
 
 import ctypes
-import importlib
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -19,18 +19,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from pipeline.errors import StepledgerError, UsageError
+from pipeline.errors import HomeError, WorkerDied
 
 A = TypeVar("A")
 B = TypeVar("B")
 _PR_SET_PDEATHSIG = 1
-CONNECT_SECONDS = 20
-_RETRIES = 3
-"""How often a cluster gives a task whose worker died to another."""
-
-
-class WorkerDied(StepledgerError):
-    """The process that did a piece of work was killed, and again when it did that piece alone."""
 
 
 @dataclass(frozen=True)
@@ -112,29 +105,32 @@ class Dask:
     """Workers of a Dask cluster that see the home under the same path. A task whose worker dies is given to another."""
 
     def __init__(self, address: str) -> None:
-        try:
-            self._distributed: Any = importlib.import_module("distributed")
-        except ImportError as error:
-            raise UsageError("a cluster needs the extra: pip install 'stepledger[dask]'") from error
-        try:
-            self._client = self._distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-        except (OSError, TimeoutError, ValueError) as error:
-            raise UsageError(f"no Dask scheduler answers at {address}: {error}") from error
-        self.workers = max(1, len(self._client.scheduler_info(n_workers=-1)["workers"]))
+        """Raises UsageError, HomeError where the cluster cannot be used."""
+        from pipeline.cluster import Cluster
+
+        self._cluster = Cluster(address)
+        self.workers = self._cluster.workers
 
     def run(self, work: Callable[[A], B], items: Sequence[A]) -> Iterator[Done[A, B]]:
-        """What became of each item, as it is done."""
-        futures = {self._client.submit(_done, work, item, pure=False, retries=_RETRIES): item for item in items}
-        for future in self._distributed.as_completed(list(futures), loop=self._client.loop):
-            error = future.exception()
-            if error is None:
-                yield future.result()
-            else:  # what the work itself raised is inside its result: this is the cluster's
-                yield Done(futures[future], error=WorkerDied(f"the cluster lost this work: {error}"))
+        """What became of each item, as it is done: HomeError if it was not when the cluster was lost."""
+        waiting = dict(enumerate(items))
+        suspects: dict[int, A] = {}
+        try:
+            for number, outcome in self._cluster.run([pickle.dumps(_Call(work, item)) for item in items]):
+                # A killed worker takes the work of its other threads with it: who is to blame shows alone.
+                if isinstance(outcome, WorkerDied) and len(items) > 1:
+                    suspects[number] = items[number]
+                else:
+                    yield _ended(waiting.pop(number), outcome)
+            for number, item in suspects.items():
+                for _, outcome in self._cluster.run([pickle.dumps(_Call(work, item))]):
+                    yield _ended(waiting.pop(number), outcome)
+        except HomeError as error:
+            yield from (Done(item, error=error) for item in waiting.values())
 
     def close(self) -> None:
         """Leave the cluster as it is."""
-        self._client.close()
+        self._cluster.close()
 
 
 @contextmanager
@@ -155,6 +151,29 @@ def _done(work: Callable[[A], B], item: A) -> Done[A, B]:
         return Done(item, value=work(item))
     except Exception as error:  # every error of the work is a result; who asked for it decides
         return Done(item, error=error)
+
+
+@dataclass(frozen=True)
+class _Call(Generic[A, B]):
+    """Work on an item that is done by unpickling it; out comes the result, pickled."""
+
+    work: Callable[[A], B]
+    item: A
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _pickled, (self.work, self.item)
+
+
+def _pickled(work: Callable[[A], B], item: A) -> bytes:
+    return pickle.dumps(_done(work, item))
+
+
+def _ended(item: A, outcome: Any) -> Done[A, Any]:
+    """What came out of a cluster: a result, or what kept the cluster from it."""
+    if isinstance(outcome, Exception):
+        return Done(item, error=outcome)
+    done: Done[A, Any] = pickle.loads(outcome)  # noqa: S301 - from our own worker
+    return done
 
 
 def _begin_worker(parent: int) -> None:

@@ -63,7 +63,7 @@ def load_settings(home: Home, *, workers: int | None = None, memory_limit: str |
             size_bytes(value)
             found = replace(found, memory_limit=value)
         elif key == "spill" and isinstance(value, str):
-            found = replace(found, spill=_usable(home.root / value))
+            found = replace(found, spill=_usable((home.root / value).absolute()))  # workers have other current folders
         else:
             raise UsageError(f'{SETTINGS_TOML}: {key} = {value!r}; known are workers = 4, memory_limit = "2GB", spill = "folder"')
     return found

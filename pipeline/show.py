@@ -15,6 +15,7 @@ from pipeline import duck
 from pipeline.duck import literal
 from pipeline.errors import UsageError
 from pipeline.output import console
+from pipeline.text import printable
 
 _PHASES = ("decode", "verify", "mixed", "prefill", "unknown")
 _COMMUNICATION = ("AllReduce", "MoE dispatch and combine", "Other collectives")
@@ -154,7 +155,7 @@ def print_screen(screen: Screen) -> None:
             table.add_column(justify="right", no_wrap=True)
         table.add_column(overflow="fold")
         for row in screen.unclassified:
-            table.add_row(f"  {row['ms']:.3f} ms", f"{row['calls']} calls", Text(row["short_name"]))
+            _row(table, f"  {row['ms']:.3f} ms", f"{row['calls']} calls", row["short_name"])
         _print_table(out, table)
 
 
@@ -199,7 +200,7 @@ def _print_ranks(out: Console, screen: Screen) -> None:
     if not screen.ranks:
         out.print("\nWall time: unknown (it needs a complete step that another step follows)")
         return
-    out.print(f"\nWall time of a {screen.phase} step, ms", style="bold")
+    _heading(out, f"Wall time of a {screen.phase} step, ms")
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("rank", "p50", "p90", "mean", "= compute", "+ comm", "+ other", "+ idle", "+ gap"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -207,7 +208,7 @@ def _print_ranks(out: Console, screen: Screen) -> None:
     for r in screen.ranks:
         label = f"{'?' if r['rank'] is None else r['rank']}" + (f" gpu{r['device']}" if _several_devices(screen) else "")
         parts = [r["wall_p50"], r["wall_p90"], r["wall_mean"], r["compute"], r["communication"], r["other"], r["idle_inside"], r["gap"]]
-        table.add_row(label, *(_ms((p or 0) / 1e6) for p in parts))
+        _row(table, label, *(_ms((p or 0) / 1e6) for p in parts))
         idle = (r["idle_inside"] + r["gap"]) / r["wall_mean"] if r["wall_mean"] else 0
         if r["lag"] is not None and r["lag"] < _LAUNCH_BOUND_LAG_NS and idle > _LAUNCH_BOUND_IDLE:
             bound.add(label)
@@ -234,7 +235,7 @@ def _several_devices(screen: Screen) -> bool:
 
 def _print_rollups(out: Console, screen: Screen) -> None:
     steps, ranks = screen.rollups[0]["steps"], screen.rollups[0]["ranks"]
-    out.print(f"\nGPU time of a {screen.phase} step, ms ({steps} steps, mean over {ranks} ranks)", style="bold", markup=False)
+    _heading(out, f"GPU time of a {screen.phase} step, ms ({steps} steps, mean over {ranks} ranks)")
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     is_wide = out.width >= _WIDE_COLUMNS
@@ -243,10 +244,11 @@ def _print_rollups(out: Console, screen: Screen) -> None:
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
     for r in screen.rollups:
-        table.add_row(r["rollup"], *_cells(r, is_wide=is_wide))
+        _row(table, r["rollup"], *_cells(r, is_wide=is_wide))
     total = next((s["ms_mean"] for s in screen.subtotals if s["name"] == "All GPU time"), 0)
     for s in screen.subtotals:
-        table.add_row(Text(s["name"], style="italic"), *_cells(s | {"share": s["ms_mean"] / total if total else None}, is_wide=is_wide))
+        share = s["ms_mean"] / total if total else None
+        _row(table, s["name"], *_cells(s | {"share": share}, is_wide=is_wide), style="italic")
     _print_table(out, table)
     _note(out, "p50 is summed kernel time: kernels overlap, so it may exceed wall.")
     _note(out, "exposed books each instant once.")
@@ -277,14 +279,25 @@ def _cells(row: dict[str, Any], *, is_wide: bool) -> list[str]:
     return cells
 
 
+def _row(table: Table, *cells: str, style: str = "") -> None:
+    """A row of texts, none of them markup; the style is the first cell's."""
+    first, *rest = map(printable, cells)
+    table.add_row(Text(first, style=style), *map(Text, rest))
+
+
 def _ms(value: float) -> str:
     """A time with as many decimals as a narrow column has room for."""
     return f"{value:.{3 if value < 100 else 2 if value < 1000 else 1}f}"
 
 
+def _heading(out: Console, text: str) -> None:
+    out.print(f"\n{printable(text)}", style="bold", markup=False)
+
+
 def _note(out: Console, text: str, *, indent: str = "  ", style: str = "") -> None:
     """Words on the screen, wrapped with their indent."""
-    out.print(textwrap.fill(text, out.width, initial_indent=indent, subsequent_indent=indent), style=style, markup=False, soft_wrap=True)
+    filled = textwrap.fill(printable(text), out.width, initial_indent=indent, subsequent_indent=indent)
+    out.print(filled, style=style, markup=False, soft_wrap=True)
 
 
 def _print_refusal(out: Console, screen: Screen) -> None:
@@ -296,5 +309,6 @@ def _print_refusal(out: Console, screen: Screen) -> None:
     for name in ("", "busy ms", "exposed ms", "calls", "share"):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     for r in screen.capture:
-        table.add_row(r["rollup"], f"{r['busy_ns'] / 1e6:.3f}", f"{r['exposed_ns'] / 1e6:.3f}", str(r["calls"]), f"{r['busy_ns'] / total:.1%}")
+        times = (f"{r[key] / 1e6:.3f}" for key in ("busy_ns", "exposed_ns"))
+        _row(table, r["rollup"], *times, str(r["calls"]), f"{r['busy_ns'] / total:.1%}")
     _print_table(out, table)

@@ -6,7 +6,6 @@ import fcntl
 import os
 import signal
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,7 +20,6 @@ from pipeline.home import Home
 from pipeline.inbox import Waiting
 from pipeline.ingest import Means, Outcome, build, land_inbox, stale
 from pipeline.progress import Progress
-from pipeline.sources.names import printable
 from pipeline.warehouse import unchecked_runs
 from pipeline.work import home_error, said_by
 
@@ -128,8 +126,8 @@ class Watcher:
             self.progress.say(str(error))
         except (OSError, duckdb.Error) as error:
             self.progress.say(str(home_error(self.home.root, error) or f"{self.home.root}: {said_by(error)}"))
-        except Exception:  # a bug of ours: whoever reads the log sees all of it, and the other files go on
-            self.progress.say(traceback.format_exc())
+        except Exception as error:  # a bug of ours: the log shows all of it, and the other files go on
+            self.progress.say_error(error)
         self.seen.clear()
         self.not_before_s = time.monotonic() + RETRY_SECONDS
         return False
@@ -143,7 +141,7 @@ class Watcher:
             if reason := inbox.not_settled(item, self._still_s):
                 if item.path not in self.said:
                     self.said.add(item.path)
-                    self.progress.say(printable(f"waiting: {item.place}: {reason.split(';')[0]}"))
+                    self.progress.say(f"waiting: {item.place}: {reason.split(';')[0]}")
             elif self._is_new(item):
                 ready.append(item)
         if ready:
@@ -165,10 +163,14 @@ class Watcher:
         if not settled:
             return
         outcome = build(self.home, settled, self.progress, self.means, stop)
+        self._try_again([run for run in settled if run not in outcome.built and not stop()])
+        try:
+            self.on_built(outcome)
+        except Exception:
+            self._try_again(outcome.built)
+            raise
         for run in outcome.built:
             del self.unbuilt[run]
-        self._try_again([run for run in settled if run not in outcome.built and not stop()])
-        self.on_built(outcome)
         if outcome.has_home_trouble:
             raise HomeError(f"trying again in {RETRY_SECONDS:.0f} s")
 
@@ -212,7 +214,7 @@ class Watcher:
     def alone(self) -> Iterator[None]:
         """Be the only watcher of this home; the lock dies with its process."""
         self.home.ensure()
-        handle = os.open(self.home.lock("watch"), os.O_RDWR | os.O_CREAT, 0o644)
+        handle = self.home.open_lock("watch")
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

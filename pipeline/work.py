@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 
+from pipeline import __version__
 from pipeline.errors import HomeError, ModelError, StepledgerError, TraceError, home_trouble
 from pipeline.home import Home
 from pipeline.land import Landed, land
@@ -27,9 +29,11 @@ class Landing:
     run_name: str
     run_id: str
     settings: Settings
+    lock_token: str
     salvage: bool = True
     max_bytes: int = MAX_BYTES
     inbox: Path | None = None
+    version: str = __version__
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,9 @@ class Building:
     root: Path
     run_id: str
     settings: Settings
+    lock_token: str
     is_built: bool = False
+    version: str = __version__
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,7 @@ class Built:
 def land_file(landing: Landing, on_read: Callable[[int], None] = lambda _count: None) -> Landed:
     """Read one file into the lake. Every failure has a name: HomeError where the home cannot take it, which is not the
     file's fault; what else the file system or DuckDB says while it is read is a TraceError of this file."""
+    _prove_home(landing)
     try:
         return land(
             Home(landing.root),
@@ -84,6 +91,7 @@ def land_file(landing: Landing, on_read: Callable[[int], None] = lambda _count: 
 
 def build_and_check(building: Building) -> Built:
     """Build the marts of one run and ask the checks. Raises ModelError, or HomeError where the home cannot take them."""
+    _prove_home(building)
     home, root = Home(building.root), building.root
     try:
         if not building.is_built:
@@ -102,6 +110,22 @@ def build_and_check(building: Building) -> Built:
         return Built(trouble=home_error(root, error) or ModelError(f"it cannot be checked: {said_by(error)}"))
     failed = tuple((r.check, r.means) for r in results if not r.is_passed and r.severity == "fail")
     return Built(verdict(results), failed)
+
+
+def _prove_home(work: Landing | Building) -> None:
+    """Raises HomeError where this process has another version or home than the one that gave the work."""
+    me, theirs = f"worker {socket.gethostname()}", work.version
+    if theirs != __version__:
+        text = f"{me} has stepledger {__version__}, this command has {theirs}"
+        raise HomeError(f"{text}. Install the same version.")
+    home = Home(work.root)
+    try:
+        is_same, why = home.lock_token() == work.lock_token, "another home is there, or another writer"
+    except (OSError, UnicodeDecodeError) as error:
+        is_same, why = False, f"{home.lock('writer').name}: {getattr(error, 'strerror', None) or error}"
+    if not is_same:
+        text = f"{me} does not see the home at {home.root} ({why})"
+        raise HomeError(f"{text}. Mount the home there under the same path.")
 
 
 def home_error(root: Path, error: BaseException) -> HomeError | None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from pipeline import cli
 from pipeline.home import Home
 from tests.builders import ingest_into
-from tests.homes import pair
+from tests.homes import Called, pair
 
 _SHARED = Path(os.environ.get("STEPLEDGER_SHARED_TRACES", Path(__file__).resolve().parents[2] / "shared" / "traces"))
 
@@ -29,6 +32,21 @@ def home(tmp_path: Path) -> Home:
     made = Home(tmp_path / "home")
     made.ensure()
     return made
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Called]:
+    """Call the command in this process."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+    def run(*arguments: str | Path) -> Called:
+        monkeypatch.setattr(sys, "argv", ["stepledger", *map(str, arguments)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        return Called(int(left.value.code or 0), *capfd.readouterr())
+
+    return run
 
 
 @pytest.fixture(scope="session")

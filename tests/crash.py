@@ -28,9 +28,9 @@ from pipeline.progress import Progress
 from pipeline.warehouse import opened
 from tests.homes import drop, fingerprint, mart_rows, pair, rank_trace
 
-EVENTS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir"}
-_CONTEXT = get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["pipeline.ingest", "pipeline.export"])
+EVENTS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.chmod", "os.chown"}
+CONTEXT = get_context("forkserver")
+CONTEXT.set_forkserver_preload(["pipeline.ingest", "pipeline.export"])
 
 
 def filled(root: Path) -> Home:
@@ -75,8 +75,9 @@ def contents(home: Home) -> dict[str, Any]:
         found["quality"] = duck.rows(con, 'SELECT run_id, "check", severity, is_passed, failing_rows FROM quality ORDER BY ALL')
         found["facts"] = duck.rows(con, "FROM run_config ORDER BY ALL")
     for folder in (home.inbox, home.archive, home.quarantine, home.exports):
-        found[folder.name] = {k: v for k, v in fingerprint(folder).items() if not k.endswith(("manifest.json", ".reason.json"))}
+        found[folder.name] = {k: v for k, v in fingerprint(folder).items() if not k.endswith("manifest.json")}
         found[f"{folder.name}, names"] = sorted(fingerprint(folder))
+    found["reasons"] = sorted(p.name for p in home.reasons.iterdir())
     return found
 
 
@@ -88,22 +89,27 @@ def debris(home: Home) -> list[str]:
 
 
 @contextmanager
-def _counted(root: Path, hit: Callable[[], None]) -> Iterator[None]:
+def counted(root: Path, hit: Callable[[], None]) -> Iterator[None]:
     """Call `hit` at every point from now on; the process ends afterwards, since an audit hook stays."""
     place = os.fspath(root)
 
     def heard(event: str, arguments: tuple[object, ...]) -> None:
-        if event in EVENTS and any(isinstance(a, str) and a.startswith(place) for a in map(_as_text, arguments)):
+        if event in EVENTS and any(isinstance(a, str) and _is_of_home(a, place) for a in map(_as_text, arguments)):
             hit()
 
     working = duck.working
 
-    def counted(spill: Path, **options: Any) -> Any:
+    def counting(spill: Path, **options: Any) -> Any:
         return _Counting(working(spill, **options), hit)
 
     sys.addaudithook(heard)
-    duck.working = counted
+    duck.working = counting
     yield
+
+
+def _is_of_home(path: str, home: str) -> bool:
+    """Below the home, by a path or from the descriptor of a folder in it."""
+    return path.startswith((home, "/proc/self/fd/")) or not path.startswith("/")
 
 
 def _as_text(argument: object) -> object:
@@ -141,7 +147,7 @@ def _run(root: Path, at: int, told: Path | None) -> None:
         if touched == at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    with _counted(root, hit):
+    with counted(root, hit):
         work_off(Home(root))
     if told is not None:
         told.write_text(str(touched))
@@ -149,7 +155,7 @@ def _run(root: Path, at: int, told: Path | None) -> None:
 
 def killed_at(root: Path, at: int) -> bool:
     """Work off the home in a process that dies at point `at`; False if it was done before."""
-    process = _CONTEXT.Process(target=_run, args=(root, at, None))
+    process = CONTEXT.Process(target=_run, args=(root, at, None))
     process.start()
     process.join()
     return process.exitcode == -signal.SIGKILL
@@ -157,7 +163,7 @@ def killed_at(root: Path, at: int) -> bool:
 
 def points(root: Path, told: Path) -> int:
     """Work off the home undisturbed; how many points that has."""
-    process = _CONTEXT.Process(target=_run, args=(root, 0, told))
+    process = CONTEXT.Process(target=_run, args=(root, 0, told))
     process.start()
     process.join()
     if process.exitcode != 0:

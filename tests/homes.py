@@ -9,10 +9,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
+
+import orjson
 
 from pipeline import duck
 from pipeline.contracts import contracts
 from pipeline.home import Home
+from pipeline.sources.names import as_text
 from pipeline.warehouse import opened, write_database
 from tests.builders import ALL_REDUCE, DECODE, GEMM, MARLIN_MOE, StepBuilder, header, write_trace
 
@@ -50,6 +54,13 @@ def drop(home: Home, path: Path, place: str) -> Path:
     return settled(target)
 
 
+def reason_in(home: Home, run: str) -> dict[str, str]:
+    """The reason of the one file of a run that was quarantined."""
+    found = [orjson.loads(note.read_bytes()) for note in home.reasons.iterdir()]
+    (reason,) = (one for one in found if one["file"].split("/")[0] == as_text(run))
+    return dict(reason)
+
+
 def copied(source: Home, root: Path) -> Home:
     """A copy of a home, with its own database."""
     shutil.copytree(source.root, root)
@@ -71,6 +82,22 @@ def mart_rows(home: Home) -> dict[str, list[tuple[object, ...]]]:
             columns = "* EXCLUDE (build_id)" if table == "run_facts" else "*"
             found[table] = duck.rows(con, f"SELECT {columns} FROM {table} ORDER BY ALL")
     return found
+
+
+def damage(file: Path, kind: str) -> None:
+    """Do to a file what disks and people do: leave nothing of it, half of it, other bytes, or no file at all."""
+    data = file.read_bytes()
+    file.unlink()
+    if kind != "missing":
+        file.write_bytes({"empty": b"", "half": data[: len(data) // 2], "garbage": bytes(reversed(data))}[kind])
+
+
+class Called(NamedTuple):
+    """What a command called in this process did."""
+
+    code: int
+    out: str
+    err: str
 
 
 def command(*arguments: str | Path, columns: int | None = None) -> subprocess.CompletedProcess[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.atomic import commit_folder, exchange_folder, numbered, write_file
+from pipeline.atomic import commit_folder, exchange_folder, numbered, scratch, write_file
 
 
 def folder(path: Path, text: str) -> Path:
@@ -99,3 +99,13 @@ def test_numbered_names_are_valid_and_different(tmp_path: Path, name: str) -> No
     assert len({*found}) == 12
     for one in found:
         (tmp_path / one).touch()
+
+
+def test_only_its_owner_can_open_the_lock_of_a_scratch_folder(tmp_path: Path) -> None:
+    """Who can open a lock file can lock it for ever, whatever the umask lets through."""
+    mask = os.umask(0)
+    try:
+        with scratch(tmp_path) as folder:
+            assert folder.with_suffix(".lock").stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(mask)

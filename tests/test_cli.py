@@ -20,28 +20,10 @@ from pipeline import __version__, cli
 from pipeline.errors import ModelError
 from pipeline.home import Home
 from pipeline.resources import resource
-from tests.homes import command, copied, drop, environment, mart_rows, rank_trace
+from tests.homes import Called, command, copied, drop, environment, mart_rows, rank_trace
 
 README = Path(__file__).parents[1] / "README.md"
 COMMANDS = sorted(get_command(cli.app).commands)  # type: ignore[attr-defined]
-
-Called = tuple[int, str, str]
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Called]:
-    """Call the command in this process; gives exit code, stdout and stderr."""
-    monkeypatch.delenv("COLUMNS", raising=False)
-
-    def run(*arguments: str | Path) -> Called:
-        monkeypatch.setattr(sys, "argv", ["stepledger", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        out, err = capfd.readouterr()
-        return int(left.value.code or 0), out, err
-
-    return run
 
 
 def test_the_commands_are_those_that_people_script() -> None:
@@ -160,7 +142,6 @@ def test_means_that_cannot_be_had_are_wrong_usage(
     built: Home, tmp_path: Path, call: Callable[..., Called], arguments: list[str], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before anything is read."""
-    monkeypatch.setattr("pipeline.schedule.CONNECT_SECONDS", 1)
     code, out, err = call("--home", copied(built, tmp_path / "home").root, "rebuild", *arguments)
     assert (code, out, says in err) == (2, "", True), err
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import get_args
 
 import duckdb
+import orjson
 import pytest
 
 from pipeline.contracts import Column, Contract, Layer, contracts
 from pipeline.errors import ContractError, ExitCode
+from pipeline.models import CONTRACT_VERSION
 from pipeline.resources import resource
 
 LAYERS: tuple[Layer, ...] = get_args(Layer)
@@ -102,3 +107,24 @@ def test_the_first_difference_is_named(con: duckdb.DuckDBPyConnection, query: st
 def test_without_strict_nulls_only_columns_are_compared(con: duckdb.DuckDBPyConnection) -> None:
     """A shape can be held to the contract before its rows are."""
     CONTRACT.check(con, f"({GOOD.replace('0::BIGINT', 'NULL::BIGINT')})", strict_nulls=False)
+
+
+RECORDED = Path(__file__).parent / "golden" / "contracts.toml"
+
+
+def contract_fingerprint() -> str:
+    """What tells these tables from any others: names, columns in order, types, grain; not what is said about them."""
+    shapes = [[c.layer, c.table, list(c.grain), [[column.name, column.type] for column in c.columns]] for c in ALL]
+    return hashlib.sha256(orjson.dumps(sorted(shapes))).hexdigest()[:16]
+
+
+def test_tables_do_not_change_without_a_new_version() -> None:
+    """Homes tell by the version whether their marts have today's columns."""
+    recorded = tomllib.loads(RECORDED.read_text(encoding="utf-8"))["fingerprints"]
+    latest, now = max(map(int, recorded)), contract_fingerprint()
+    if recorded[str(latest)] != now:
+        pytest.fail(
+            f"schemas/ differs from what version {latest} was: set CONTRACT_VERSION = {latest + 1} in pipeline/models.py "
+            f'and add the line `{latest + 1} = "{now}"` to tests/golden/contracts.toml'
+        )
+    assert latest == CONTRACT_VERSION, f"record the fingerprint of version {CONTRACT_VERSION} in tests/golden/contracts.toml: {now}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline.describe import checked, config_of, describe, fields, read_run_toml
 from pipeline.errors import ExitCode, TraceError, UsageError
@@ -15,7 +17,7 @@ from pipeline.ingest import drain
 from pipeline.progress import Progress
 from pipeline.query import run_query
 from tests.builders import ALL_REDUCE, GEMM, StepBuilder, header, ingest_into, write_trace
-from tests.homes import command, copied, drop, settled
+from tests.homes import command, copied, drop, reason_in, settled
 from tests.known_answer import ACTIVATION, MLA, NORM
 
 QUIET = Progress(quiet=True)
@@ -86,7 +88,7 @@ def test_a_bad_run_toml_is_quarantined_and_the_traces_go_on(home: Home, tmp_path
     assert (outcome.codes, outcome.built) == ([ExitCode.TRACE], ["serve"])
     assert int(ExitCode.TRACE) == 3
     assert (home.quarantine / "serve" / "run.toml").is_file()
-    reason = json.loads((home.quarantine / "serve" / "run.toml.reason.json").read_text())
+    reason = reason_in(home, "serve")
     assert "'layer'" in reason["found"]
     assert "known facts" in reason["found"]
     assert said(home) == {}
@@ -227,3 +229,16 @@ def test_the_command_refuses(one: Home, arguments: list[str], message: str) -> N
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert said(one) == {}
+
+
+NESTED = st.sampled_from([10, 3000]).map(lambda depth: b"x=" + b"[" * depth)
+TOML_LIKE = st.text("[]{}=\"'\n#.,x01 tlayers", max_size=200).map(str.encode)
+
+
+@given(st.one_of(st.binary(max_size=200), TOML_LIKE, NESTED))
+def test_any_bytes_are_facts_or_a_trace_error(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    """Nothing that stands in a run.toml ends in another error."""
+    path = tmp_path_factory.getbasetemp() / "any-run.toml"
+    path.write_bytes(data)
+    with suppress(TraceError):
+        assert read_run_toml(path).keys() <= fields().keys()

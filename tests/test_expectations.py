@@ -1,12 +1,10 @@
-"""Contracts through Great Expectations: one suite a mart, an error of the check is no finding, and pages that need no network."""
+"""Contracts through Great Expectations: one suite a mart, and an error of the check is no finding."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,19 +14,15 @@ import pytest
 from pipeline import duck, expectations
 from pipeline.checks import CheckError, Result, ask, checks
 from pipeline.contracts import Column, Contract, contracts
-from pipeline.errors import StepledgerError
 from pipeline.home import Home
-from pipeline.quality import check_run, docs_page, open_run
+from pipeline.quality import check_run, open_run
 from pipeline.warehouse import opened
 from tests.builders import ingest_into
 from tests.homes import pair
 
-OUTSIDE = re.compile(r"https?://|//[A-Za-z0-9.-]+\.[A-Za-z]{2,}/")
-NASTY = "void f<http://evil.example/x>(<script src='//evil.example/x.js'></script>)"
-
 
 class Judged:
-    """A home whose run `a` was checked with pages, and a connection to its relations."""
+    """A home whose run `a` was checked, and a connection to its relations."""
 
     def __init__(self, home: Home, con: duckdb.DuckDBPyConnection, results: list[Result]) -> None:
         self.home, self.con, self.results = home, con, results
@@ -50,7 +44,13 @@ ASKED = next(check for check in checks() if check.name == "clock_jump")
 """A question that none of the broken marts here answers differently."""
 
 
-def judge_one(judged: Judged, monkeypatch: pytest.MonkeyPatch, folder: Path, table: str, select: str, extra: list[Any] | None = None) -> list[Result]:
+def judge_one(
+    judged: Judged,
+    monkeypatch: pytest.MonkeyPatch,
+    table: str,
+    select: str,
+    extra: list[Any] | None = None,
+) -> list[Result]:
     """Judge a single mart, replaced by `select` over the good one, and one SQL check."""
     contract = contracts("marts")[table]
     monkeypatch.setattr(expectations, "contracts", lambda _layer: {table: contract})
@@ -60,7 +60,7 @@ def judge_one(judged: Judged, monkeypatch: pytest.MonkeyPatch, folder: Path, tab
     try:
         judged.con.execute(f"CREATE VIEW good AS {source(judged, table)}")
         judged.con.execute(f"CREATE OR REPLACE VIEW {table} AS {select}")
-        return expectations.judge(judged.con, [ask(judged.con, ASKED)], folder)
+        return expectations.judge(judged.con, [ask(judged.con, ASKED)])
     finally:
         judged.con.execute("ROLLBACK")
 
@@ -68,19 +68,6 @@ def judge_one(judged: Judged, monkeypatch: pytest.MonkeyPatch, folder: Path, tab
 def source(judged: Judged, table: str) -> str:
     """What a mart's view reads."""
     return f"FROM read_parquet({duck.files(judged.home.mart_run('a'), f'{table}.parquet')}, hive_partitioning = false)"
-
-
-@pytest.fixture
-def without_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Judge without the seconds that pages take: they have tests of their own."""
-    context = "great_expectations.data_context.data_context.abstract_data_context.AbstractDataContext"
-    monkeypatch.setattr(f"{context}.build_data_docs", lambda _self: None)
-    monkeypatch.setattr(expectations, "_write_index", lambda *_rest: None)
-
-
-def pages(folder: Path) -> list[Path]:
-    """All files below a quality folder."""
-    return sorted(p for p in folder.rglob("*") if p.is_file())
 
 
 def test_every_mart_of_a_good_run_keeps_its_contract(judged: Judged) -> None:
@@ -98,7 +85,6 @@ def test_the_results_are_in_the_warehouse(judged: Judged) -> None:
     assert found == {r.check: r.is_passed for r in judged.results}
 
 
-@pytest.mark.usefixtures("without_pages")
 @pytest.mark.parametrize(
     ("table", "select", "expectation", "columns"),
     [
@@ -115,10 +101,10 @@ def test_the_results_are_in_the_warehouse(judged: Judged) -> None:
     ids=["source", "category", "null", "negative", "share", "repeated keys", "repeated key", "type", "column"],
 )
 def test_a_mart_that_breaks_its_contract_fails_its_result_and_no_other(
-    judged: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, select: str, expectation: str, columns: Any
+    judged: Judged, monkeypatch: pytest.MonkeyPatch, table: str, select: str, expectation: str, columns: Any
 ) -> None:
     """A value outside its set or range, a NULL, a repeated key, a wrong type: the sample says which expectation and shows values."""
-    results = judge_one(judged, monkeypatch, tmp_path / "pages", table, select)
+    results = judge_one(judged, monkeypatch, table, select)
     assert [(r.check, r.is_passed) for r in results] == [(ASKED.name, True), (f"contract.{table}", False)]
     assert results[1].failing_rows > 0
     (broken,) = json.loads(results[1].sample or "")
@@ -127,16 +113,15 @@ def test_a_mart_that_breaks_its_contract_fails_its_result_and_no_other(
     assert broken["unexpected"]
 
 
-def test_an_expectation_that_raises_is_an_error_and_no_finding(judged: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A column that does not exist says something of the check, not of the data; earlier pages stay, and nothing half done is left."""
+def test_an_expectation_that_raises_is_an_error_and_no_finding(
+    judged: Judged,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A column that does not exist says something of the check, not of the data."""
     gxe: Any = import_module("great_expectations.expectations")
-    folder = tmp_path / "pages"
-    folder.mkdir()
-    (folder / "index.html").write_text("earlier")
+    missing = [gxe.ExpectColumnValuesToNotBeNull(column="not_there")]
     with pytest.raises(CheckError, match="expect_column_values_to_not_be_null on timeline cannot be carried out"):
-        judge_one(judged, monkeypatch, folder, "timeline", "FROM good", [gxe.ExpectColumnValuesToNotBeNull(column="not_there")])
-    assert [p.name for p in tmp_path.iterdir()] == ["pages"]
-    assert (folder / "index.html").read_text() == "earlier"
+        judge_one(judged, monkeypatch, "timeline", "FROM good", missing)
 
 
 def made(maker: Any, argument: Column | Contract) -> list[str]:
@@ -161,73 +146,6 @@ def test_every_word_of_a_contract_is_expected() -> None:
     assert made(expectations._of_column, Column("step", "BIGINT", "", null=True)) == []
     assert made(expectations._of_table, Contract("t", "marts", "", ("a", "b"), (column,)))[1].startswith("ExpectCompoundColumnsToBeUnique")
     assert made(expectations._of_table, Contract("t", "marts", "", ("a",), (column,)))[1].startswith("ExpectColumnValuesToBeUnique")
-
-
-def test_every_mart_and_the_sql_checks_have_a_page(judged: Judged) -> None:
-    """The index links to each, by relative addresses of files that exist."""
-    index = docs_page(judged.home, "a")
-    links = set(re.findall(r'href="([^"]+)"', index.read_text(encoding="utf-8")))
-    assert {(index.parent / link).is_file() for link in links} == {True}
-    assert {Path(link).parts[1] for link in links} == {*contracts("marts"), "sql_checks"}
-
-
-def test_the_index_says_what_failed_first(judged: Judged) -> None:
-    """Every check with severity, meaning and, where it failed, what to do."""
-    text = docs_page(judged.home, "a").read_text(encoding="utf-8")
-    assert f"{sum(r.is_passed for r in judged.results)} of {len(judged.results)} checks passed" in text
-    listed = re.findall(r'<td><a href="[^"]+">([^<]+)</a></td>', text)
-    assert sorted(listed) == sorted(r.check for r in judged.results)
-    assert {r.check for r in judged.results if not r.is_passed} == set(listed[: sum(not r.is_passed for r in judged.results)])
-
-
-def test_pages_need_nothing_from_elsewhere(judged: Judged) -> None:
-    """No outside address, no script, no form of either; a style of their own; links lead to pages that exist."""
-    found = pages(docs_page(judged.home, "a").parent)
-    assert len(found) > len(contracts("marts"))
-    for page in found:
-        text = page.read_text(encoding="utf-8")
-        assert OUTSIDE.search(text) is None, page
-        assert re.search(r"<(?:script|link|img|iframe)\b", text) is None, page
-        assert "<style>" in text
-        for link in re.findall(r'href="([^"#]+)', text):
-            assert (page.parent / link).is_file(), (page, link)
-
-
-def test_addresses_in_the_data_are_text(tmp_path: Path) -> None:
-    """A kernel's name with an address or a tag in it is shown and fetches nothing."""
-    found = Result("contract.timeline", "fail", 1, NASTY, "Means.", "Do.")
-    page = tmp_path / "validations" / "timeline" / "r" / "t" / "x.html"
-    page.parent.mkdir(parents=True)
-    page.write_text("<html><head></head><body>//host.example/path and https://other.example</body></html>")
-    expectations._make_self_contained(tmp_path)
-    expectations._write_index(tmp_path, "a", [found])
-    for text in (page.read_text(), (tmp_path / "index.html").read_text()):
-        assert OUTSIDE.search(text) is None
-        assert "<script" not in text
-    assert "evil.example" in (tmp_path / "index.html").read_text()
-    assert "host.example" in page.read_text()
-
-
-@pytest.mark.parametrize(
-    "left", ["<iframe src='//host.example/x'>", '<form action="https://host.example">', "<div style='background:url(//host.example/i)'>"]
-)
-def test_a_page_that_would_fetch_something_is_refused(tmp_path: Path, left: str) -> None:
-    """Should Great Expectations bring something new, the check says so instead of calling home."""
-    (tmp_path / "x.html").write_text(f"<html><head></head><body>{left}</body></html>")
-    with pytest.raises(StepledgerError, match="an outside address remains"):
-        expectations._make_self_contained(tmp_path)
-
-
-def test_pages_of_two_runs_do_not_disturb_each_other(judged: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each run has a folder; judging it again replaces that folder, and nothing else."""
-    first = {p: p.read_bytes() for p in pages(judged.home.root / "quality")}
-    folder = judged.home.quality_run("b")
-    judge_one(judged, monkeypatch, folder, "timeline", "FROM good")
-    before = pages(folder)
-    judge_one(judged, monkeypatch, folder, "timeline", "FROM good")
-    assert len(pages(folder)) == len(before)
-    assert {p: p.read_bytes() for p in pages(judged.home.root / "quality") if folder not in p.parents} == first
-    assert sorted(p.name for p in (judged.home.root / "quality").iterdir()) == ["a", "b"]
 
 
 def test_what_is_for_information_never_fails_a_suite() -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import subprocess
 import sys
 import threading
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from pipeline.errors import UsageError
+from pipeline.errors import HomeError, UsageError
 from pipeline.home import TEMPLATE, Home
+from pipeline.ingest import Means
+from pipeline.progress import Progress
+from pipeline.watch import Watcher
 
 HOLDER = """
 import sys, time
@@ -21,6 +27,21 @@ with Home(Path(sys.argv[1])).writing(print):
     print("held", flush=True)
     time.sleep(60)
 """
+
+OTHER_USER = """
+import os
+from pathlib import Path
+from pipeline.errors import UsageError
+from pipeline.home import Home
+from pipeline.ingest import Means
+from pipeline.progress import Progress
+from pipeline.status import status_rows
+from pipeline.watch import Watcher
+os.setegid(65534)
+os.seteuid(65534)
+home = Home(Path("."))
+"""
+"""Begins a program that runs in a home as a user who owns nothing."""
 
 
 @pytest.mark.parametrize("name", ["a", "2026", "glm-5.1_tp8", "A.b", "x" * 100])
@@ -126,3 +147,87 @@ def test_a_writer_alone_says_nothing(home: Home) -> None:
         with home.writing(said.append):
             pass
     assert said == []
+
+
+def _held(home: Home, what: str) -> AbstractContextManager[None]:
+    watcher = Watcher(home, Means(), Progress(quiet=True), print)
+    return home.writing(print) if what == "writer" else watcher.alone()
+
+
+def test_each_writer_has_a_token_of_its_own_in_the_same_file(home: Home) -> None:
+    """The file stays, since the lock is on it; what it says tells one writer from the next."""
+    home.lock("writer").write_text("longer than a token, from who knows where")
+    tokens = set()
+    with home.lock("writer").open() as file:
+        for _ in range(3):
+            with home.writing(print):
+                file.seek(0)
+                tokens.add(home.lock_token())
+                assert file.read() == home.lock_token()
+    assert len(tokens) == 3
+    assert all(re.fullmatch("[0-9a-f]{32}", token) for token in tokens)
+
+
+def test_a_disk_without_space_for_the_token_is_the_homes_trouble(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`watch` waits for space and goes on; and the home is free again."""
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(HomeError, match="its disk is full"), home.writing(print):
+        pass
+    assert home.at_work() == []
+
+
+@pytest.mark.parametrize("what", ["writer", "watch"])
+@pytest.mark.parametrize("is_old", [False, True], ids=["new", "made by an older version"])
+def test_only_its_owner_can_open_a_lock(
+    home: Home,
+    what: str,
+    is_old: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever the umask lets through, a new one from the start, and one that an older version made."""
+    lock = home.lock(what)
+    mask = os.umask(0)
+    try:
+        if is_old:
+            lock.touch(0o644)
+        else:
+            monkeypatch.delattr(os, "fchmod")
+        with _held(home, what):
+            assert lock.stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(mask)
+
+
+def _as_other_user(home: Home, code: str) -> str:
+    if os.geteuid() != 0:
+        pytest.skip("it takes an administrator to be another user")
+    done = subprocess.run(
+        [sys.executable, "-c", OTHER_USER + code], capture_output=True, text=True, timeout=120, check=False,
+        cwd=home.root, env=os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("what", ["writer", "watch"])
+def test_a_lock_of_another_user_is_a_usage_error(home: Home, what: str) -> None:
+    """It cannot be opened, and so not be held for ever; the message names the home and not a bug."""
+    with _held(home, what):
+        pass
+    watcher = "Watcher(home, Means(), Progress(quiet=True), print)"
+    hold = "home.writing(print)" if what == "writer" else f"{watcher}.alone()"
+    code = f"try:\n    with {hold}:\n        print('held')\nexcept UsageError as error:\n    print(error)"
+    said = _as_other_user(home, code)
+    assert "the home cannot be written: Permission denied" in said
+
+
+def test_status_of_another_users_home_says_nothing_of_its_locks(home: Home) -> None:
+    """They cannot be opened: that is no reason to fail."""
+    with home.writing(print):
+        rows = "[row for row in status_rows(home)[1] if row[0] != 'disk']"
+        said = _as_other_user(home, f"print(home.at_work(), {rows})")
+    assert said == "[] []"

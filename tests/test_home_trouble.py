@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -10,9 +11,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
 import pytest
 
-from pipeline.errors import ContractError, HomeError, TraceError, home_trouble
+from pipeline.errors import ContractError, HomeError, TraceError, causes, home_trouble
 from pipeline.home import Home
 from pipeline.ingest import drain
 from pipeline.progress import Progress
@@ -88,33 +90,77 @@ def test_a_home_that_became_read_only_is_said_and_can_be_read(small_disk: Path, 
     assert fingerprint(home.root) == before
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        OSError(28, "No space left on device"),
-        OSError(122, "Disk quota exceeded"),
-        OSError(30, "Read-only file system"),
-        RuntimeError("IO Error: Could not write file: No space left on device"),
-    ],
-    ids=str,
-)
-def test_trouble_of_the_home_is_told_from_trouble_of_a_file(error: Exception) -> None:
+FULL = os.strerror(errno.ENOSPC)
+ASYNC = r'{"exception_type":"IO","exception_message":"Could not write file \\"/l/x.parquet\\": ' + FULL + '","errno":"28"}'
+TROUBLE = [
+    OSError(errno.ENOSPC, FULL),
+    OSError(errno.EDQUOT, "Disk quota exceeded"),
+    OSError(errno.EROFS, "Read-only file system"),
+    duckdb.IOException(f'IO Error: Could not write file "/lake/x": {FULL}'),
+    duckdb.IOException(f"IO Error: Async write failed for range [offset=1, size=2]: {ASYNC}"),
+    duckdb.OutOfMemoryException("Out of Memory Error: failed to offload data block of size 256.0 KiB (864.0 KiB/921.5 KiB used)."),
+]
+NO_TROUBLE = [
+    OSError(errno.EACCES, "Permission denied"),
+    ContractError("raw.launch: columns differ"),
+    OSError(FULL),
+    FileNotFoundError(errno.ENOENT, "No such file or directory", FULL),
+    TraceError(f"{FULL}.json", where="start of the file", found=f"b'{FULL}'", wanted="a trace"),
+    duckdb.IOException(f'IO Error: No files found that match the pattern "/x/{FULL}"'),
+    duckdb.IOException(f'IO Error: Cannot open file "/x/a": {FULL}": No such file or directory'),
+    duckdb.InvalidInputException(f'Invalid Input Error: Could not write file "/x": {FULL}'),
+    RuntimeError(f'IO Error: Could not write file "/x": {FULL}'),
+]
+
+
+@pytest.mark.parametrize("error", TROUBLE, ids=repr)
+def test_trouble_of_the_home_is_known_by_its_number(error: Exception) -> None:
     """Also where it is the cause of another error."""
     assert home_trouble(error) is not None
     outer = TraceError("f", where="w", found="f", wanted="w")
     outer.__cause__ = error
     assert home_trouble(outer) is not None
-    assert home_trouble(ContractError("raw.launch: columns differ")) is None
-    assert home_trouble(OSError(13, "Permission denied")) is None
     assert HomeError("x").exit_code == 2
 
 
+@pytest.mark.parametrize("error", NO_TROUBLE, ids=repr)
+def test_a_text_is_no_trouble_of_the_home(error: Exception) -> None:
+    """It may be the name or the content of any file."""
+    assert home_trouble(error) is None
+
+
+def test_an_error_that_is_its_own_cause_ends() -> None:
+    """`raise error from error` makes one; so do two errors that cause each other."""
+    error = TraceError("f", where="w", found="f", wanted="w")
+    error.__cause__ = error
+    assert home_trouble(error) is None
+    other = OSError(errno.EIO, "Input/output error")
+    error.__cause__, other.__cause__ = other, error
+    assert [*causes(error)] == [error, other]
+    assert home_trouble(error) is None
+
+
+def test_what_duckdb_says_of_a_full_disk_is_known(small_disk: Path) -> None:
+    """In the words of the installed version: a file that cannot be written, and a spill that does not fit."""
+    with duckdb.connect() as con, pytest.raises(duckdb.Error) as caught:
+        con.execute(f"COPY (SELECT uuid()::VARCHAR AS u FROM range(1000000)) TO '{small_disk}/x.parquet'")
+    assert home_trouble(caught.value) == "its disk is full"
+    with duckdb.connect() as con:
+        con.execute(f"SET memory_limit = '50MB'; SET temp_directory = '{small_disk}'")
+        with pytest.raises(duckdb.Error) as caught:
+            con.execute("CREATE TABLE t AS SELECT uuid()::VARCHAR AS u, random() AS r FROM range(3000000) ORDER BY r")
+    assert home_trouble(caught.value) is not None
+
+
 def test_a_clock_that_goes_back_harms_nothing(home: Home, tmp_path: Path) -> None:
-    """Files and builds of the future are read, kept and not removed before their time."""
+    """A build of the future is kept and not removed before its time; files of the future wait, and are read in time."""
     traces = pair(tmp_path)
     for path in traces:
         dropped = drop(home, path, f"serve/{path.name}")
         os.utime(dropped, (time.time() + 86_400,) * 2)
+    assert drain(home, QUIET).built == []
+    for path in (home.inbox / "serve").iterdir():
+        settled(path)
     assert drain(home, QUIET).built == ["serve"]
     old = home.staging / "old-future"
     old.mkdir()

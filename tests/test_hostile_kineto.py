@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-import orjson
 import pyarrow as pa
 import pytest
 
@@ -22,7 +21,7 @@ from pipeline.home import Home
 from pipeline.sources.names import as_text
 from pipeline.warehouse import opened
 from tests.builders import ALL_REDUCE, DECODE, GEMM, MARLIN_MOE, StepBuilder, header, trace_json
-from tests.homes import command, rank_trace
+from tests.homes import command, rank_trace, reason_in
 from tests.sources.kineto.reading import BROKEN, kernel_text
 
 GOOD = "good-run"
@@ -290,9 +289,7 @@ class Done:
 
     def reason(self, run: str) -> dict[str, str]:
         """The reason of the one file of a run that was quarantined."""
-        (note,) = (self.home.quarantine / run).rglob("*.reason.json")
-        found: dict[str, str] = orjson.loads(note.read_bytes())
-        return found
+        return reason_in(self.home, run)
 
 
 def _id(what: str) -> str:
@@ -414,7 +411,7 @@ def test_waiting_is_no_failure_and_is_said(waiting: Done) -> None:
     assert waiting.process.returncode == 0
     said = [line for line in waiting.process.stderr.splitlines() if line.startswith("left in the inbox: t-rank-0.json: ")]
     assert len(said) == len(WAITING)
-    assert all("read as a cut file after 60 s" in line for line in said)
+    assert all("its complete events are read after 60 s" in line for line in said)
     assert _verdicts(waiting.home) == {GOOD: "pass"}
 
 
@@ -439,7 +436,7 @@ def test_the_limit_can_be_raised_for_what_is_named(home: Home, tmp_path: Path) -
 
 
 def test_a_folder_that_cannot_be_opened_does_not_stop_the_others(home: Home, tmp_path: Path) -> None:
-    """It cannot be moved either: it stays, with both reasons, and the good trace goes through."""
+    """It cannot be moved either: it stays, with the reason, and the good trace goes through."""
     if _reads_everything(tmp_path):
         pytest.skip("this user may read everything")
     for run in (GOOD, "closed"):
@@ -450,8 +447,7 @@ def test_a_folder_that_cannot_be_opened_does_not_stop_the_others(home: Home, tmp
     done = command("--home", home.root, "run")
     (home.inbox / "closed").chmod(0o755)
     assert done.returncode == 3
-    assert "not read: closed: opening it: found Permission denied" in done.stderr
-    assert "closed: cannot be moved" in done.stderr
+    assert "left in the inbox: closed: closed: opening it: found Permission denied" in done.stderr
     assert _verdicts(home) == {GOOD: "pass"}
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from pipeline import quarantine, work
@@ -24,7 +25,7 @@ from pipeline.progress import Progress
 from pipeline.quarantine import quarantined
 from pipeline.schedule import A, B, Done, Processes, WorkerDied
 from pipeline.settings import Settings
-from pipeline.warehouse import forget, write_database
+from pipeline.warehouse import build_run, forget, write_database
 from pipeline.work import Landing
 from tests.homes import command, drop, environment, mart_rows, pair, rank_trace
 
@@ -244,3 +245,51 @@ def test_an_empty_inbox_still_leaves_a_warehouse_that_can_be_asked(home: Home) -
     assert (done.returncode, done.stdout) == (0, "")
     assert "nothing new" in done.stderr
     assert command("--home", home.root, "runs", "--format", "json").stdout == "[]\n"
+
+
+def test_a_bug_of_ours_costs_one_file(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its traceback is printed, exit code 1; the file is quarantined, so that it is not read again and again."""
+
+    def wrong(where: Home, path: Path, *rest: object, **options: object) -> object:
+        if path.name == "a.json":
+            raise KeyError("oops")
+        return land(where, path, *rest, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(work, "land", wrong)
+    drop(home, rank_trace(tmp_path / "a.json"), "run/a.json")
+    drop(home, rank_trace(tmp_path / "b.json", 1), "run/b.json")
+    outcome = drain(home, Progress())
+    assert (outcome.built, ExitCode.BUG in outcome.codes) == (["run"], True)
+    assert "a bug of stepledger: 'oops' (KeyError)" in quarantined(home)["run/a.json"].error
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_bug_in_one_build_costs_one_run(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other run is built; exit code 1."""
+    for run in ("one", "two"):
+        drop(home, rank_trace(tmp_path / f"{run}.json", ranks=1), f"{run}/t-rank-0.json")
+
+    def wrong(where: Home, run_id: str, *rest: Any) -> str:
+        if run_id == "one":
+            raise KeyError("oops")
+        return build_run(where, run_id, *rest)
+
+    monkeypatch.setattr(work, "build_run", wrong)
+    outcome = drain(home, QUIET)
+    assert (outcome.built, outcome.codes) == (["two"], [ExitCode.BUG])
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error", "x.parquet"), duckdb.IOException("IO Error: x"), MemoryError()])
+def test_an_error_of_the_system_in_one_build_is_of_that_run(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """It is a ModelError that says what happened; the other run is built."""
+    for run in ("one", "two"):
+        drop(home, rank_trace(tmp_path / f"{run}.json", ranks=1), f"{run}/t-rank-0.json")
+
+    def failing(where: Home, run_id: str, *rest: Any) -> str:
+        if run_id == "one":
+            raise error
+        return build_run(where, run_id, *rest)
+
+    monkeypatch.setattr(work, "build_run", failing)
+    outcome = drain(home, QUIET)
+    assert (outcome.built, outcome.codes) == (["two"], [ExitCode.MODEL])

@@ -69,6 +69,77 @@ def test_csv_quotes_what_needs_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(csv.reader(io.StringIO(capsys.readouterr().out))) == [["a,b", "c", "d"], *rows]
 
 
+FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "\uff1d1"]
+
+
+def test_csv_writes_formulas_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    """An apostrophe stands before them; numbers, and texts that a spreadsheet shows as they are, stay."""
+    rows = [[text, "a=1", -1, Decimal("-0.5"), -1.5, None] for text in FORMULAS]
+    write_rows(["=a", "b", "c", "d", "e", "f"], rows, "csv")
+    found = list(csv.reader(io.StringIO(capsys.readouterr().out, newline="")))
+    guarded = [[f"'{text}", "a=1", "-1", "-0.5", "-1.5", ""] for text in FORMULAS]
+    assert found == [["'=a", "b", "c", "d", "e", "f"], *guarded]
+
+
+def test_raw_csv_keeps_texts_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """For programs that compare names."""
+    write_rows(["a"], [[text] for text in FORMULAS], "csv", raw=True)
+    found = list(csv.reader(io.StringIO(capsys.readouterr().out, newline="")))
+    assert found[1:] == [[text] for text in FORMULAS]
+
+
+NASTY = "\x1b]0;x\x07\x9b31m\u202e\r\n\x7f\U000e0001z"
+ESCAPED = r"\x1b]0;x\x07\x9b31m\u202e\r\n\x7f\U000e0001z"
+
+
+class Terminal(io.StringIO):
+    """A stdout that is a terminal."""
+
+    def isatty(self) -> bool:
+        """It is."""
+        return True
+
+
+def test_csv_is_escaped_on_a_terminal_and_nowhere_else(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A file or a pipe gets the bytes that are there."""
+    write_rows(["name"], [[NASTY]], "csv", raw=True)
+    assert capsys.readouterr().out == f'name\n"{NASTY}"\n'
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    write_rows([NASTY], [[NASTY], ["=\x1b"]], "csv")
+    assert terminal.getvalue() == f"{ESCAPED}\n{ESCAPED}\n'=\\x1b\n"
+
+
+def test_a_table_escapes_what_a_terminal_obeys(capsys: pytest.CaptureFixture[str]) -> None:
+    """In cells and heads, line breaks too: a name is on the row that it belongs to."""
+    write_rows([NASTY], [[NASTY]], "table")
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [ESCAPED, ESCAPED]
+
+
+def test_a_plan_keeps_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is drawn with them; all else is escaped."""
+    write_rows(["plan"], [["one\ntwo\x1b"]], "table", has_lines=True)
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()] == ["plan", "one", r"two\x1b"]
+
+
+def test_json_escapes_what_a_terminal_obeys_and_loses_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """In values, nested ones and keys."""
+    write_rows([NASTY], [[NASTY], [[NASTY, {NASTY: NASTY}]]], "json")
+    out = capsys.readouterr().out
+    assert out.replace("\n", "").isprintable()
+    assert json.loads(out) == [{NASTY: NASTY}, {NASTY: [NASTY, {NASTY: NASTY}]}]
+
+
+def test_json_nests_with_an_indent_and_keeps_empty_ones_short(capsys: pytest.CaptureFixture[str]) -> None:
+    """As a JSON formatter would."""
+    value = [1, {"a": [], "b": {}, "c": [True]}]
+    write_rows(["v"], [[value]], "json")
+    assert capsys.readouterr().out == json.dumps([{"v": value}], indent=2) + "\n"
+
+
 def test_csv_writes_null_as_nothing_and_numbers_in_full(capsys: pytest.CaptureFixture[str]) -> None:
     """No exponent, no thousands separator, lower-case truth."""
     write_rows(["a", "b", "c", "d"], [[None, 2**63, Decimal("0.5"), False]], "csv")

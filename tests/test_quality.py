@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -65,7 +66,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Home:
 @pytest.fixture
 def without_gx(monkeypatch: pytest.MonkeyPatch) -> None:
     """`check` without the seconds that Great Expectations takes: its part has tests of its own."""
-    monkeypatch.setattr("pipeline.expectations.judge", lambda _con, asked, _folder: asked)
+    monkeypatch.setattr("pipeline.expectations.judge", lambda _con, asked: asked)
 
 
 def call(home: Home, *arguments: str) -> Result:
@@ -239,14 +240,14 @@ def test_the_manifest_records_the_verdict(judged: Home, tmp_path: Path, run: str
 
 @pytest.mark.usefixtures("without_gx")
 def test_check_prints_what_is_wrong_and_exits_5_when_a_run_fails(judged: Home, tmp_path: Path) -> None:
-    """One line a run with its verdict and pages, then the checks that failed, and no check that passed."""
+    """One line a run with its verdict and page, then the checks that failed, and no check that passed."""
     home = copied(judged, tmp_path / "home")
     done = call(home, "check")
     assert done.exit_code == ExitCode.QUALITY
-    first = [line for line in done.stdout.splitlines() if "checks passed; pages:" in line]
+    first = [line for line in done.stdout.splitlines() if "checks passed; page:" in line]
     total = len(all_checks())
     assert [line.split(", ")[0] for line in first] == ["bad: fail", "fine: pass", "odd: warn"]
-    assert f"{total} of {total} checks passed; pages: {docs_page(home, 'fine')}" in first[1]
+    assert f"{total} of {total} checks passed; page: {docs_page(home, 'fine')}" in first[1]
     assert "file_issues_fail" in done.stdout
     assert "unclassified_share" in done.stdout
     assert "booked_once" not in done.stdout
@@ -284,8 +285,8 @@ def test_check_of_what_is_not_there_is_wrong_usage(judged: Home, tmp_path: Path)
     ("broken", "code", "said"),
     [
         ("check", ExitCode.BUG, "not checked: run fine: sql/checks/x.sql cannot be carried out"),
-        ("mart", ExitCode.MODEL, "not checked: run fine: its tables cannot be read; say `stepledger build --run fine`."),
-        ("facts", ExitCode.QUALITY, "not checked: run fine: run fine has no marts yet: say `stepledger build --run fine`"),
+        ("mart", ExitCode.MODEL, "not checked: run fine: damaged: lake/marts/run_id=fine/steps.parquet: run `stepledger build --run fine`"),
+        ("marts", ExitCode.QUALITY, "not checked: run fine: run fine has no marts yet: run `stepledger build --run fine`"),
     ],
 )
 def test_check_goes_on_with_the_other_runs(
@@ -304,7 +305,7 @@ def test_check_goes_on_with_the_other_runs(
     elif broken == "mart":
         (home.mart_run("fine") / "steps.parquet").write_bytes(b"no Parquet")
     else:
-        (home.mart_run("fine") / "run_facts.parquet").unlink()
+        shutil.rmtree(home.mart_run("fine"))
     done = call(home, "check")
     assert done.exit_code == code
     assert [line.split(", ")[0] for line in done.stdout.splitlines() if "checks passed" in line] == ["bad: fail", "odd: warn"]

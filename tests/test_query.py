@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +25,7 @@ from pipeline.home import Home
 from pipeline.output import TABLE_ROWS
 from pipeline.query import asked, run_query
 from pipeline.warehouse import reading
-from tests.homes import copied, environment, fingerprint
+from tests.homes import command, copied, environment, fingerprint
 
 # LAKE stands for the lake's folder, SECRET and OTHER for a file and a database outside it, LINK and TREE for links in the lake
 # that point outside.
@@ -271,6 +273,107 @@ def test_a_home_without_a_warehouse_says_what_to_do(tmp_path: Path) -> None:
         run_query(Home(tmp_path), "SELECT 1")
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT repeat('x', 4000000000)",
+        "SELECT length(repeat('x', 4000000000))",
+        "SELECT length(repeat('x', 3000000000) || repeat('y', 3000000000))",
+        "SELECT list_resize([1], 1000000000)",
+        "SELECT len(range(2000000000))",
+    ],
+)
+@pytest.mark.parametrize("form", ["table", "csv", "json"])
+def test_a_value_that_memory_cannot_hold_is_a_usage_error(built: Home, sql: str, form: str) -> None:
+    """DuckDB's functions allocate outside its own limit; neither a crash nor a traceback comes of it."""
+    done = command("--home", built.root, "query", sql, "--format", form)
+    assert (done.returncode, done.stdout) == (ExitCode.USAGE, ""), done.stderr
+    assert "Out of Memory" in done.stderr
+    assert "needs more memory than it may take. Ask for fewer or shorter values" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json"])
+def test_an_answer_too_large_as_text_is_a_usage_error(built: Home, tmp_path: Path, form: str) -> None:
+    """The database answers, and printing it takes the rest of what there is."""
+    program = "from pipeline import cli, query\nquery.MEMORY = 500_000_000\ncli.main()"
+    sql = """SELECT repeat('"' || chr(27), 30_000_000)"""
+    arguments = ["--home", str(built.root), "query", sql, "--format", form]
+    with (tmp_path / "out").open("w") as out:
+        done = subprocess.run(
+            [sys.executable, "-c", program, *arguments],
+            stdout=out, stderr=subprocess.PIPE, text=True, check=False, timeout=120, env=environment(),
+        )  # fmt: skip
+    assert done.returncode == ExitCode.USAGE, done.stderr
+    assert "needs more memory than it may take" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_memory_is_bounded_only_while_a_query_lasts(built: Home) -> None:
+    """Whoever calls it as a library gets its own limit back."""
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    with asked(built, "SELECT 1"):
+        assert 0 < resource.getrlimit(resource.RLIMIT_DATA)[0] < 2 * query.MEMORY
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+
+
+def test_no_memory_for_a_thread_is_a_usage_error(built: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python calls that a RuntimeError."""
+
+    def start(_self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def read_all() -> None:
+        with asked(built, HUGE) as answer:
+            monkeypatch.setattr("pipeline.duck.Thread.start", start)
+            list(answer.rows)
+
+    with pytest.raises(UsageError, match="needs more memory"):
+        read_all()
+
+
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [(b"SELECT '\xff'", "not UTF-8: invalid start byte at byte 9"), (b"SELECT 1\0", "holds a NUL byte")],
+)
+def test_a_statement_on_stdin_that_is_no_text_is_a_usage_error(built: Home, sql: bytes, says: str) -> None:
+    """It says where."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline", "--home", built.root, "query", "-"],
+        input=sql, capture_output=True, check=False, timeout=120, env=environment(),
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (ExitCode.USAGE, b"")
+    assert says in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_statement_from_a_windows_editor_is_read(built: Home) -> None:
+    """The mark that it writes before UTF-8 is not part of the statement."""
+    arguments = ["--home", str(built.root), "query", "-", "--format", "csv"]
+    for sql, wanted in ((b"SELECT 1 AS n", "n\n1\n"), (b"EXPLAIN SELECT 1", "explain_key,explain_value\n")):
+        done = CliRunner().invoke(cli.app, arguments, input=b"\xef\xbb\xbf" + sql)
+        assert done.stdout.startswith(wanted)
+
+
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [("SELECT '\udcff'", "not UTF-8: surrogates not allowed"), ("SELECT 1\0", "holds a NUL byte")],
+)
+def test_a_statement_that_is_no_text_is_a_usage_error(built: Home, sql: str, says: str) -> None:
+    """Bytes of the command line that are no UTF-8 come as surrogates."""
+    with pytest.raises(UsageError, match=says):
+        run_query(built, sql)
+
+
+def test_a_plan_is_printed_with_its_lines(built: Home) -> None:
+    """As DuckDB draws it; what a value has of line breaks is escaped."""
+    plan = CliRunner().invoke(cli.app, ["--home", str(built.root), "query", "EXPLAIN SELECT 1"]).stdout
+    assert len(plan.splitlines()) > 3
+    assert "\\n" not in plan
+    value = CliRunner().invoke(cli.app, ["--home", str(built.root), "query", "SELECT chr(10) AS v"]).stdout
+    assert [line.strip() for line in value.splitlines()] == ["v", r"\n"]
+
+
 HUGE = "SELECT * FROM range(100_000_000_000_000)"
 ENDLESS = {
     "rows": HUGE,
@@ -346,7 +449,7 @@ def test_ctrl_c_stops_an_endless_query(built: Home, tmp_path: Path, sql: str) ->
     """Exit 130, and nothing is left: neither in the home nor where it spills."""
     before = fingerprint(built.root)
     process = _asking(built, tmp_path, sql)
-    while not list(tmp_path.iterdir()):  # the session makes its folder just before the statement begins
+    while not list(tmp_path.glob("stepledger-*")):  # the session makes it just before the statement begins
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,10 @@ from pipeline.duck import literal
 from pipeline.errors import UsageError
 from pipeline.explain import explain_name, rule_rows
 from pipeline.home import Home
+from pipeline.query import run_query
 from pipeline.rules import Rule, categories, load_rules, rollups, step_markers
+from tests.builders import ALL_REDUCE, GEMM, StepBuilder, header, ingest_into, write_trace
+from tests.known_answer import ACTIVATION, MLA, NORM
 from tests.models.tables import evaluate
 
 RULES = load_rules()
@@ -592,3 +596,26 @@ def test_rules_are_listed_in_the_order_in_which_they_are_tried(home: Home) -> No
     assert columns[:3] == ["order", "rule_id", "origin"]
     assert [row[:3] for row in found[:3]] == [[1, "mine", "home"], [2, "moe_sum_after_experts", "built-in"], [3, "moe_zero_fill", "built-in"]]
     assert len(found) == len(RULES.rules) + 1
+
+
+@pytest.mark.parametrize("name", ["FlashAttn|flash_fwd", "fused_add_rms_norm", "act_and_mul", "nvjet|gemm", "AllReduce"])
+def test_a_users_rule_without_a_subcategory_keeps_layers_and_roles(tmp_path: Path, name: str) -> None:
+    """Every field but id, name and category is optional: what models find out is the same with a rule that says no more than ours."""
+    kernels = (NORM, GEMM, MLA, GEMM, ALL_REDUCE, NORM, GEMM, ACTIVATION, GEMM, ALL_REDUCE)
+    claimed = next(kernel for kernel in kernels if re.search(name, kernel))
+    category = filed(claimed)[0]
+    found = {}
+    for case in ("ours", "user's"):
+        home = Home(tmp_path / case)
+        home.ensure()
+        if case == "user's":
+            (home.root / "kernel_rules.toml").write_text(f"[[rule]]\nid = 'mine'\nname = '{name}'\ncategory = '{category}'\n")
+        made = StepBuilder()
+        for _ in range(3):
+            made.step([(kernel, 1_000) for kernel in (*kernels, *kernels)], "execute_context_0(0)_generation_2(2)", lead_ns=60_000)
+        ingest_into(home, write_trace(tmp_path / "t.json", made.events, header(0, 1)), run="serve")
+        found[case] = run_query(home, "SELECT activity_id, step, phase, layer, category, role FROM activity ORDER BY activity_id")[1]
+        assert {row[3] for row in found[case]} >= {0, 1}
+        if case == "user's":
+            assert "other" in {row[0] for row in run_query(home, "SELECT DISTINCT subcategory FROM activity WHERE rule_id = 'mine'")[1]}
+    assert found["ours"] == found["user's"]

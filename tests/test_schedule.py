@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -13,7 +14,10 @@ import pytest
 
 from pipeline import schedule
 from pipeline.errors import ContractError, HomeError, SideFile, StepledgerError, TraceError, UnfinishedFile, UsageError
+from pipeline.home import Home
 from pipeline.schedule import Dask, Done, Executor, Processes, Serial, WorkerDied, executor
+from pipeline.settings import Settings
+from pipeline.work import Building, Landing, build_and_check, land_file
 
 
 def square(number: int) -> int:
@@ -98,12 +102,22 @@ def test_one_worker_is_this_process() -> None:
         assert (type(made), made.workers) == (Processes, 3)
 
 
-def test_no_scheduler_at_the_address_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster that does not answer is named, with its address."""
-    monkeypatch.setattr(schedule, "CONNECT_SECONDS", 1)
-    pytest.importorskip("distributed", reason="the extra stepledger[dask] is not installed")
-    with pytest.raises(UsageError, match=r"tcp://127\.0\.0\.1:9"):
+def test_a_cluster_without_the_extra_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user is told what to install."""
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(UsageError, match=r"stepledger\[dask\]"):
         Dask("tcp://127.0.0.1:9")
+
+
+def test_work_of_an_earlier_writer_is_refused(home: Home) -> None:
+    """A cluster may still hold work of a command that is gone: the home belongs to another writer now."""
+    with home.writing(print):
+        landing = Landing(home.root, home.inbox / "a.json", "a", "a", Settings(1), home.lock_token())
+        building = Building(home.root, "a", Settings(1), home.lock_token())
+    with home.writing(print):
+        for work in (lambda: land_file(landing), lambda: build_and_check(building)):
+            with pytest.raises(HomeError, match="does not see the home"):
+                work()
 
 
 def sleepy(number: int) -> int:

@@ -35,6 +35,13 @@ def test_an_absolute_spill_folder_is_taken_as_it_is(tmp_path: Path) -> None:
     assert load_settings(_home(tmp_path, 'spill = "/scratch/me"')).spill == Path("/scratch/me")
 
 
+def test_a_relative_homes_spill_folder_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker of a cluster has another current folder."""
+    _home(tmp_path, 'spill = "scratch"')
+    monkeypatch.chdir(tmp_path)
+    assert load_settings(Home(Path())).spill == tmp_path / "scratch"
+
+
 @pytest.mark.parametrize("text", ["workers = 0", "workers = true", 'memory_limit = "lots"', "memory_limit = 3", "colour = 1", "workers ="])
 def test_a_wrong_setting_is_said(tmp_path: Path, text: str) -> None:
     """The file, the key and what may stand there."""

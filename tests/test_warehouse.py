@@ -14,7 +14,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pipeline import duck, models, warehouse
+from pipeline import duck, models
 from pipeline.contracts import contracts
 from pipeline.duck import literal
 from pipeline.errors import StepledgerError, UsageError
@@ -181,7 +181,6 @@ def test_a_build_is_not_stale(built: Home) -> None:
 def test_marts_of_another_contract_version_are_rebuilt(mine: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their columns or meaning changed; the next start builds them all."""
     monkeypatch.setattr(models, "CONTRACT_VERSION", 99)
-    monkeypatch.setattr(warehouse, "CONTRACT_VERSION", 99)
     assert stale(mine) == ["2026", "a"]
     assert drain(mine, QUIET).built == ["2026", "a"]
     assert stale(mine) == []
@@ -243,6 +242,32 @@ def test_a_read_that_never_finds_rest_is_refused(mine: Home) -> None:
 
     with pytest.raises(StepledgerError, match="rebuilt all the time"):
         stable(mine, read)
+
+
+def test_a_read_that_fails_while_a_build_is_exchanged_is_done_again(mine: Home) -> None:
+    """The files that it had found may be gone."""
+    seen: list[int] = []
+
+    def read() -> int:
+        seen.append(1)
+        if len(seen) == 1:
+            shutil.copytree(mine.mart_run("a"), mine.mart_run("copy"))
+            raise duckdb.IOException("Cannot open file")
+        return len(seen)
+
+    assert stable(mine, read) == 2
+
+
+def test_a_read_that_fails_is_not_done_again_without_a_reason(mine: Home) -> None:
+    """No file is damaged: the error comes out, as one that is named where a file might be the reason."""
+
+    def failing(error: duckdb.Error) -> None:
+        raise error
+
+    with pytest.raises(duckdb.BinderException, match="column"):
+        stable(mine, lambda: failing(duckdb.BinderException("no such column")))
+    with pytest.raises(UsageError, match="a table cannot be read"):
+        stable(mine, lambda: failing(duckdb.IOException("Cannot open file")))
 
 
 ARRIVING = 50 if os.environ.get("STEPLEDGER_SOAK") else 8

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -251,3 +252,58 @@ def test_files_that_arrive_become_a_run_and_a_signal_ends_the_watch(home: Home, 
     assert any("exported to" in message for message in messages)
     assert len(mart_rows(home)["run_facts"]) == 1
     assert not list(home.inbox.iterdir())
+
+
+@pytest.mark.parametrize("error", [KeyError("a bug"), OSError(5, "Input/output error"), UsageError("the home cannot be written")])
+def test_no_error_ends_the_watch(home: Home, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """It is reported, and the file is read when a while has passed."""
+    (first, _) = pair(tmp_path)
+    drop(home, first, "serve/a.json")
+    made = watcher(home)
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.watch.land_inbox", lambda *_rest: (_ for _ in ()).throw(error))
+        made.cycle()
+    made.cycle()
+    assert home.run_ids() == []
+    clock.now_s += watch.RETRY_SECONDS
+    made.cycle()
+    assert home.run_ids() == ["serve"]
+
+
+def test_what_could_not_be_moved_is_tried_again_less_and_less_often(
+    home: Home, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After 30 seconds, then after a minute, then after two."""
+    (first, _) = pair(tmp_path)
+    drop(home, first, "serve/a.json")
+    tries: list[float] = []
+
+    def failing(*_rest: object) -> Path:
+        tries.append(clock.now_s)
+        raise UsageError("cannot be moved")
+
+    monkeypatch.setattr("pipeline.ingest.archive", failing)
+    made = watcher(home)
+    for _ in range(25):
+        made.cycle()
+        clock.now_s += 10
+    assert [later - sooner for sooner, later in pairwise(tries)] == [30, 60, 120]
+
+
+def test_a_run_whose_export_failed_is_built_and_exported_again(home: Home, tmp_path: Path, clock: Clock) -> None:
+    """The error is reported, and the run stays due."""
+    (first, _) = pair(tmp_path)
+    drop(home, first, "serve/a.json")
+    exported: list[list[str]] = []
+
+    def export(outcome: Outcome) -> None:
+        exported.append(outcome.built)
+        if len(exported) == 1:
+            raise OSError(28, "No space left on device")
+
+    made = watcher(home)
+    made.on_built = export
+    for _ in range(5):
+        made.cycle()
+        clock.now_s += watch.RETRY_SECONDS
+    assert exported == [["serve"], ["serve"]]

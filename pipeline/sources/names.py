@@ -10,6 +10,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from pipeline.text import printable
+
+__all__ = ["NameFields", "as_text", "coordinates", "from_file_name", "printable"]
+
 _SUFFIX = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz|\.zst)?$|\.(sqlite|nsys-rep|gz|zst|json|csv|tsv)$", re.IGNORECASE)
 _TIME = re.compile(r"[._-](\d{10,20}(\.\d+)?)(?=$|[._-])")
 _DATE_AND_PID = re.compile(r"(?:^|[._-])[A-Z][a-z]{2}(?:_\d{2}){4}(?:\.\d+)?(?=$|[._-])")
@@ -67,11 +71,6 @@ def from_file_name(file_name: str) -> NameFields:
 def as_text(name: str) -> str:
     """A name from the file system as Unicode text: bytes that are none are replaced."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-def printable(text: str) -> str:
-    """A text that stays on one line: line breaks, control characters and bytes that are no text are escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def coordinates(text: str) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.sources.names import NameFields, as_text, coordinates, from_file_name, printable
+from pipeline.sources.names import NameFields, as_text, coordinates, from_file_name
 
 NAMES = {
     "gpu-3.cluster.local_1234.1759255878904894123.pt.trace.json.gz": NameFields(run="", host="gpu-3.cluster.local"),
@@ -71,11 +71,3 @@ def test_process_name_tells_coordinates(text: str, wanted: dict[str, int]) -> No
 def test_a_name_becomes_text(name: str, wanted: str) -> None:
     """Bytes of a name that are no UTF-8 are replaced: neither a table nor JSON takes them."""
     assert as_text(name) == wanted
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted"), [("a 'b' é", "a 'b' é"), ("a\nb", r"a\nb"), ("\x1b[2J", r"\x1b[2J"), ("\u202e", r"\u202e"), ("\udcff", r"\udcff")]
-)
-def test_a_text_stays_on_its_line(text: str, wanted: str) -> None:
-    """What would move a terminal's cursor, or cannot be printed, is escaped."""
-    assert printable(text) == wanted
