@@ -32,7 +32,7 @@ def changed(*statements: str, tables: Tables | None = None) -> Make:
         con.execute("PRAGMA ignore_check_constraints = ON")
         con.execute("PRAGMA writable_schema = ON")
         for statement in statements:
-            con.execute(statement)
+            assert con.execute(statement).rowcount, f"nothing is changed by {statement}"
         con.close()
 
     return make
@@ -45,7 +45,13 @@ def instead_of(table: str, *statements: str) -> Make:
 
 def definition(table: str, old: str, new: str) -> str:
     """A statement that changes a part of a table's definition."""
-    return f"UPDATE sqlite_master SET sql = replace(sql, '{old}', '{new}') WHERE name = '{table}'"
+    return f"UPDATE sqlite_master SET sql = replace(sql, '{old}', '{new}') WHERE name = '{table}' AND instr(sql, '{old}')"
+
+
+def exchanged(one: str, other: str) -> str:
+    """A statement after which each of two indexes has the rows of the other."""
+    both = f"name IN ('{one}', '{other}')"
+    return f"UPDATE sqlite_master SET rootpage = (SELECT sum(rootpage) FROM sqlite_master WHERE {both}) - rootpage WHERE {both}"
 
 
 def columns_of(table: str) -> list[str]:
@@ -111,10 +117,11 @@ def fan(levels: int) -> Callable[[int, int], list[list[int]]]:
 
 
 def parquet(table: str, change: Callable[[pa.Table], pa.Table], **options: Any) -> Make:
-    """A parquetdir with a changed table, compressed."""
+    """A parquetdir, or the one that is there, with a changed table, compressed."""
 
     def make(path: Path) -> None:
-        write_parquetdir(path, tables_of(two_ranks()))
+        if not path.exists():
+            write_parquetdir(path, tables_of(two_ranks()))
         file = path / f"{table}.parquet"
         pyarrow.parquet.write_table(change(pyarrow.parquet.read_table(file)), file, compression="zstd", **options)
 
@@ -122,10 +129,11 @@ def parquet(table: str, change: Callable[[pa.Table], pa.Table], **options: Any) 
 
 
 def arrow(table: str, change: Callable[[pa.Table], pa.Table]) -> Make:
-    """An arrowdir with a changed table."""
+    """An arrowdir, or the one that is there, with a changed table."""
 
     def make(path: Path) -> None:
-        write_arrowdir(path, tables_of(two_ranks()))
+        if not path.exists():
+            write_arrowdir(path, tables_of(two_ranks()))
         file = path / f"{table}.arrow"
         made = change(pyarrow.ipc.open_stream(file.read_bytes()).read_all())
         with pyarrow.ipc.new_stream(str(file), made.schema, options=pyarrow.ipc.IpcWriteOptions(allow_64bit=True)) as writer:
@@ -144,9 +152,9 @@ def with_column(name: str, values: Callable[[int], pa.Array[Any]]) -> Callable[[
     return lambda table: table.set_column(table.schema.get_field_index(name), name, values(table.num_rows))
 
 
-def long_texts(table: pa.Table) -> pa.Table:
-    """Twenty rows with one text of a megabyte."""
-    return with_column("text", lambda rows: one_text(MEGABYTE, rows))(repeated(20)(table))
+def long_texts(column: str, rows: int) -> Callable[[pa.Table], pa.Table]:
+    """So many rows with one text of a megabyte, stored once."""
+    return lambda table: with_column(column, lambda times: one_text(MEGABYTE, times))(repeated(rows)(table))
 
 
 def one_text(size: int, rows: int) -> pa.Array[Any]:

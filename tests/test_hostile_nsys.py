@@ -21,6 +21,7 @@ from pipeline import cli, duck
 from pipeline.errors import ExitCode
 from pipeline.home import Home
 from pipeline.quarantine import quarantined
+from pipeline.sources.nsys.columns import TABLES
 from pipeline.warehouse import opened
 from tests.homes import settled
 from tests.nsys_bombs import (
@@ -34,6 +35,7 @@ from tests.nsys_bombs import (
     changed,
     columns_of,
     definition,
+    exchanged,
     fan,
     in_capitals,
     instead_of,
@@ -146,6 +148,7 @@ CASES = {
 }
 
 ENDLESS_KERNELS = f"{ENDLESS} SELECT {', '.join(f'i AS {c}' for c in columns_of(KERNELS))} FROM endless"
+READ = ", ".join(c for c in columns_of(KERNELS) if c in TABLES[KERNELS])
 FIRST_TWO = "ORDER BY rowid LIMIT 2"
 MANY_VIEWS = (
     f"INSERT INTO sqlite_master {ENDLESS} SELECT 'view', 'v' || i, 'v' || i, 0, 'CREATE VIEW v' || i || ' AS SELECT 1' FROM endless LIMIT 5001"
@@ -219,14 +222,13 @@ BOMBS = {
         "read",
     ),
     "names_in_capitals": Case(lambda p: write_sqlite(p, in_capitals(tables_of(two_ranks()))), "read"),
-    "check_that_fails": Case(changed(definition("StringIds", "value TEXT", "value TEXT CHECK (value IS NULL)")), "read"),
+    "check_that_fails": Case(changed(definition("StringIds", '"value" TEXT', '"value" TEXT CHECK (value IS NULL)')), "read"),
     "index_of_other_rows": Case(
         changed(
             f"CREATE TABLE two AS SELECT * FROM {KERNELS} {FIRST_TWO}",
-            f"CREATE INDEX all_of_them ON {KERNELS} ({', '.join(columns_of(KERNELS))})",
-            f"CREATE INDEX two_of_them ON two ({', '.join(columns_of(KERNELS))})",
-            "UPDATE sqlite_master SET rootpage = (SELECT sum(rootpage) FROM sqlite_master WHERE name LIKE '%_of_them') - rootpage "
-            "WHERE name LIKE '%_of_them'",
+            f"CREATE INDEX all_of_them ON {KERNELS} ({READ})",
+            f"CREATE INDEX two_of_them ON two ({READ})",
+            exchanged("all_of_them", "two_of_them"),
         ),
         "read",
     ),
@@ -252,8 +254,11 @@ def _name_all_alike(tables: Tables) -> None:
 LIMIT = 10 * MEGABYTE
 LARGE = {
     "rows": Case(parquet(KERNELS, repeated(200_000)), "refused", f"more than {LIMIT} bytes of rows, wanted at most {LIMIT} bytes"),
-    "text_in_parquet": Case(parquet("NVTX_EVENTS", long_texts), "refused", "bytes of rows"),
-    "text_in_arrow": Case(arrow("NVTX_EVENTS", long_texts), "refused", "bytes of rows"),
+    "text_in_parquet": Case(parquet("NVTX_EVENTS", long_texts("text", 20)), "refused", "bytes of rows"),
+    "text_in_arrow": Case(arrow("NVTX_EVENTS", long_texts("text", 20)), "refused", "bytes of rows"),
+    "text_of_two_tables": Case(
+        lambda p: (arrow("NVTX_EVENTS", long_texts("text", 6))(p), arrow("META_DATA_EXPORT", long_texts("value", 6))(p)), "refused", "bytes of rows"
+    ),
     "names": Case(_changed(_name_all_alike), "refused", f"more than {LIMIT} bytes of names in all rows together"),
     "text_in_sqlite": Case(_changed(lambda t: [r.update(text="x" * MEGABYTE) for r in t["NVTX_EVENTS"].rows]), "read"),
 }

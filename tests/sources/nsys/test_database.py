@@ -10,7 +10,7 @@ import pytest
 from pipeline.errors import TraceError
 from pipeline.sources.nsys import database
 from pipeline.sources.nsys.database import is_locked, ordinary_tables, reading_uri
-from tests.nsys_bombs import ENDLESS, changed
+from tests.nsys_bombs import ENDLESS, changed, exchanged
 from tests.nsys_builders import read_report, tables_of, two_ranks, write_sqlite
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -81,11 +81,13 @@ def test_ordinary_tables_are_found_with_their_columns_rows_and_longest_text(tmp_
     changed(
         "ALTER TABLE NVTX_EVENTS RENAME COLUMN start TO START",
         "UPDATE NVTX_EVENTS SET text = '\u20ac' || CAST(x'00' AS TEXT) || 'abc' WHERE rowid = 1",
-        "CREATE TABLE osrt_api (a)",
-        "INSERT INTO osrt_api VALUES (1), (2)",
-        "CREATE INDEX none ON osrt_api (a) WHERE a IS NULL",
+        "CREATE TABLE osrt_api (a, b TEXT, c TEXT, d TEXT)",
+        "INSERT INTO osrt_api (a) VALUES (1), (2)",
         "CREATE TABLE other (a)",
+        "CREATE INDEX both ON osrt_api (a)",
+        "CREATE INDEX none ON other (a)",
         "ANALYZE",
+        exchanged("both", "none"),
     )(path)
     found = ordinary_tables(path)
     assert {"start", "end", "text"} < found["NVTX_EVENTS"].columns
