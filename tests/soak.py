@@ -30,9 +30,11 @@ from pipeline.warehouse import opened
 from tests.crash import EVENTS
 from tests.homes import environment, rank_trace
 
-ONE_IN = 400
+ONE_IN = 100
 """Touches of the file system of which one fails, while errors are on."""
 IDLE_SECONDS = 60
+QUIET_SECONDS = 20
+"""More than the longest time until a next try."""
 MOST_IDLE_CPU = 0.001
 """Of one core."""
 MOST_GROWTH = 1.25
@@ -61,6 +63,9 @@ def watch_with_errors(root: Path, mark: Path) -> None:
     sys.addaudithook(heard)
     sys.argv = ["stepledger", "--home", str(root), "watch", "--workers", "1"]
     main()
+
+
+_ERRORS = [os.strerror(number) for number in (errno.EIO, errno.ENOSPC, errno.EACCES, errno.EMFILE)] + ["its disk is full", "trying again"]
 
 
 @dataclass
@@ -158,6 +163,14 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def _until_quiet(log: Path) -> None:
+    """Wait until the watcher has reported nothing for a while: what failed once may still be built again."""
+    size = -1
+    while (now := log.stat().st_size) != size:
+        size = now
+        time.sleep(QUIET_SECONDS)
+
+
 def sample(pid: int) -> tuple[float, int]:
     """Resident memory in MB, and open descriptors."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
@@ -191,7 +204,7 @@ def soak(folder: Path, minutes: float) -> list[str]:
         deadline = time.monotonic() + SETTLE_MINUTES * 60
         while (found := wrong(home, dropped)) and time.monotonic() < deadline:
             time.sleep(2)
-        time.sleep(5)
+        _until_quiet(log)
         before = cpu_seconds(process.pid)
         time.sleep(IDLE_SECONDS)
         idle = (cpu_seconds(process.pid) - before) / IDLE_SECONDS
@@ -200,7 +213,7 @@ def soak(folder: Path, minutes: float) -> list[str]:
     finally:
         process.kill()
     memory, handles = ([value[number] for value in samples] for number in (0, 1))
-    errors = sum(b"Errno" in line or b"error" in line.lower() for line in log.read_bytes().splitlines())
+    errors = sum(any(text in line for text in _ERRORS) for line in log.read_text().splitlines())
     print(
         f"{dropped.count} files ({sum(dropped.deleted.values())} deleted, {len(dropped.traces)} traces), {errors} lines of errors; memory "
         f"{memory[0]:.0f} to {memory[-1]:.0f} MB, at most {max(memory):.0f}, last third {growth(memory):.2f} times the second; descriptors "
