@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pipeline.ingest import Means
 
 RunOption = Annotated[str | None, typer.Option("--run", help="The run: its name or id.")]
-MaxBytesOption = Annotated[int, typer.Option("--max-bytes", min=1, help="Refuse a trace with more bytes of text after decompression.")]
+MaxBytesOption = Annotated[int, typer.Option("--max-bytes", min=1, help="Refuse a trace that decodes to more bytes.")]
 WorkersOption = Annotated[int | None, typer.Option("--workers", min=1, help="Processes that work at once (default: the cores).")]
 MemoryOption = Annotated[str | None, typer.Option("--memory-limit", help="DuckDB's memory in each of them, e.g. 2GB (default 1GB).")]
 SchedulerOption = Annotated[str | None, typer.Option("--scheduler", help="A Dask cluster to work on, e.g. tcp://host:8786.")]
