@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pipeline.beneath import MAX_DEPTH, MAX_PLACE_BYTES, Entry, entries
 from pipeline.dropped import NAME_FILES
-from pipeline.errors import HeldFile, SideFile, StepledgerError, TraceError
+from pipeline.errors import GoneFile, HeldFile, SideFile, StepledgerError, TraceError
 from pipeline.sources import names
 from pipeline.sources.detect import fresh_export, is_report_folder
 
@@ -115,7 +115,10 @@ def _short(name: str) -> str:
 def _link(root: Path, entry: Entry) -> StepledgerError:
     """A link is never followed: one to another file of the inbox is not needed, any other leads where nobody dropped anything."""
     place, top = root / entry.place, os.path.realpath(root)
-    target = os.path.realpath(place)
+    try:
+        target = os.path.realpath(place)
+    except OSError:  # it was exchanged while it was looked at, and is judged again
+        return GoneFile(place.name, where="the path", found="that it was exchanged", wanted="a file that stays")
     if target.startswith(top + os.sep) and os.path.exists(target):  # noqa: PTH110 - no error where a folder is closed
         return SideFile(place.name, f"a link to {os.path.relpath(target, top)}, which is read itself")
     return TraceError(

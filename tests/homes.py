@@ -70,8 +70,9 @@ def copied(source: Home, root: Path) -> Home:
 
 
 def fingerprint(root: Path) -> dict[str, str]:
-    """Every path under a folder, files with the hash of their bytes."""
-    return {p.relative_to(root).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() if p.is_file() else "folder" for p in sorted(root.rglob("*"))}
+    """Every path under a folder, files with the hash of their bytes; lock files hold nothing but the last writer's token."""
+    paths = (p for p in sorted(root.rglob("*")) if p.name not in {".lock", ".watch.lock"})
+    return {p.relative_to(root).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() if p.is_file() else "folder" for p in paths}
 
 
 def mart_rows(home: Home) -> dict[str, list[tuple[object, ...]]]:
