@@ -94,34 +94,35 @@ class Watcher:
     again: dict[Path | str, _Again] = field(default_factory=dict)
     said: set[Path] = field(default_factory=set)
     not_before_s: float = 0.0
+    has_begun: bool = False
 
     def run(self, stop: Stop) -> ExitCode:
         """Until `stop`: 0 after SIGTERM, 130 after SIGINT. Raises UsageError if another watcher has this home."""
         with self.alone():
             self.progress.say(f"watching {self.home.inbox}")
-            has_begun = False
             while not stop():
-                has_begun = has_begun or self._guarded(self.begin)
                 self.cycle(stop)
                 if not stop():
                     time.sleep(TICK_SECONDS)
         return ExitCode.INTERRUPTED if stop.signal == signal.SIGINT else ExitCode.OK
 
     def begin(self) -> None:
-        """Take over what an earlier watcher landed and did not build."""
+        """Take over what has landed and is not built: by an earlier watcher, or before an error."""
         now = time.monotonic()
-        self.unbuilt = {run: _Unbuilt(now, now) for run in (*stale(self.home), *unchecked_runs(self.home))}
+        for run in (*stale(self.home), *unchecked_runs(self.home)):
+            self.unbuilt.setdefault(run, _Unbuilt(now, now))
+        self.has_begun = True
 
     def cycle(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Land what is finished, build what has settled; where the home cannot take it, wait and try again."""
         if time.monotonic() >= self.not_before_s:
             self._guarded(lambda: self._work(stop))
 
-    def _guarded(self, work: Callable[[], None]) -> bool:
-        """No error ends the service: it is reported, and everything is tried again after a while. True if there was none."""
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """No error ends the service: it is reported, and everything is tried again after a while."""
         try:
             work()
-            return True
+            return
         except StepledgerError as error:
             self.progress.say(str(error))
         except (OSError, duckdb.Error) as error:
@@ -129,11 +130,13 @@ class Watcher:
         except Exception as error:  # a bug of ours: the log shows all of it, and the other files go on
             self.progress.say_error(error)
         self.seen.clear()
+        self.has_begun = False  # what landed before the error is not known to be due
         self.not_before_s = time.monotonic() + RETRY_SECONDS
-        return False
 
     def _work(self, stop: Callable[[], bool]) -> None:
         """One round. Raises HomeError if the home could not take it."""
+        if not self.has_begun:
+            self.begin()
         items = inbox.waiting(self.home.inbox)
         self._forget({item.path for item in items})
         ready = []

@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 
 from pipeline import __version__
-from pipeline.errors import HomeError, ModelError, StepledgerError, TraceError, home_trouble
+from pipeline.errors import HomeError, ModelError, StepledgerError, TraceError, UsageError, home_trouble
 from pipeline.home import Home
 from pipeline.land import Landed, land
 from pipeline.quality import check_run, verdict
@@ -80,6 +80,8 @@ def land_file(landing: Landing, on_read: Callable[[int], None] = lambda _count: 
             raise trouble from error
         raise
     except (OSError, duckdb.Error, MemoryError, RecursionError) as error:
+        if isinstance(error, OSError) and _is_of_lake(landing.root, error) and home_trouble(error) is None:
+            raise UsageError(f"the lake cannot be written: {said_by(error)}. Check its disk and who may write there.") from error
         raise home_error(landing.root, error) or TraceError(
             landing.path.name,
             where="reading it",
@@ -87,6 +89,12 @@ def land_file(landing: Landing, on_read: Callable[[int], None] = lambda _count: 
             wanted="a file that can be read to its end",
             advice="Check the file and the disk, then run `stepledger retry`.",
         ) from error
+
+
+def _is_of_lake(root: Path, error: OSError) -> bool:
+    """Did this happen to a file of ours, not to the one that is read? (That one is shown to readers in a folder `in`.)"""
+    path = Path(str(error.filename or ""))
+    return path.is_relative_to(root / "lake") and "in" not in path.relative_to(root / "lake").parts
 
 
 def build_and_check(building: Building) -> Built:

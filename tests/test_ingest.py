@@ -293,3 +293,18 @@ def test_an_error_of_the_system_in_one_build_is_of_that_run(home: Home, tmp_path
     monkeypatch.setattr(work, "build_run", failing)
     outcome = drain(home, QUIET)
     assert (outcome.built, outcome.codes) == (["two"], [ExitCode.MODEL])
+
+
+@pytest.mark.parametrize(("place", "codes"), [("lake/.staging/x/out", [ExitCode.USAGE]), ("lake/.staging/x/in/a.json", [ExitCode.TRACE])])
+def test_an_error_of_the_lake_is_not_the_files_fault(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, codes: list[ExitCode]
+) -> None:
+    """A folder of ours that cannot be made leaves the file in the inbox; a file that cannot be read is quarantined."""
+
+    def failing(*_rest: object, **_options: object) -> object:
+        raise OSError(5, "Input/output error", str(home.root / place))
+
+    monkeypatch.setattr(work, "land", failing)
+    path = drop(home, rank_trace(tmp_path / "a.json"), "run/a.json")
+    assert drain(home, QUIET).codes == codes
+    assert path.exists() == (codes == [ExitCode.USAGE])

@@ -307,3 +307,19 @@ def test_a_run_whose_export_failed_is_built_and_exported_again(home: Home, tmp_p
         made.cycle()
         clock.now_s += watch.RETRY_SECONDS
     assert exported == [["serve"], ["serve"]]
+
+
+def test_a_run_that_landed_before_an_error_is_built(home: Home, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database of views could not be renewed after the files had landed: the next rounds find the run unbuilt."""
+    (first, _) = pair(tmp_path)
+    drop(home, first, "serve/a.json")
+    built: list[str] = []
+    made = watcher(home, built)
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.ingest.write_database", lambda *_rest: (_ for _ in ()).throw(OSError(5, "Input/output error")))
+        made.cycle()
+    assert home.run_ids() == ["serve"]
+    for _ in range(3):
+        clock.now_s += watch.RETRY_SECONDS
+        made.cycle()
+    assert built == ["serve"]
