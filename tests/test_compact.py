@@ -158,7 +158,7 @@ def test_a_compacted_run_can_be_checked(mine: Home, monkeypatch: pytest.MonkeyPa
     """Checking builds it again first: checks ask its own folder."""
     compacted(mine, ["a"])
     no_grace(monkeypatch, mine)
-    monkeypatch.setattr("pipeline.expectations.judge", lambda _con, asked, _folder: asked)
+    monkeypatch.setattr("pipeline.expectations.judge", lambda _con, asked: asked)
     found, codes = check_runs(mine, ["a"], lambda _: None)
     assert ([*found], codes) == (["a"], [])
 
