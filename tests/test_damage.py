@@ -178,7 +178,7 @@ def test_a_new_database_serves_the_other_runs_to_any_client(mine: Home, layer: L
 @pytest.mark.parametrize(("layer", "kind"), SOME_CASES)
 def test_check_names_the_damaged_run_and_goes_on(mine: Home, call: Call, monkeypatch: pytest.MonkeyPatch, layer: Layer, kind: str) -> None:
     """Results that are damaged are written again."""
-    monkeypatch.setattr("pipeline.expectations.judge", lambda _con, asked, _folder: asked)
+    monkeypatch.setattr("pipeline.expectations.judge", lambda _con, asked: asked)
     why = hurt(mine, layer, kind)
     done = call("--home", mine.root, "check")
     assert "fine: pass" in done.out
