@@ -34,16 +34,16 @@ bench-scale: $(READY)
 # The long ones: 50,000 broken files; a watcher for 10 minutes, the command killed, and made to fail, at 100 points, and 50 traces
 # that arrive while others read.
 fuzz: $(READY)
-	$(BIN)/python -m tests.fuzz.run --mutants 50000
+	$(BIN)/python -m tests.tools.fuzz.run --mutants 50000
 
 soak: $(READY)
-	$(BIN)/python -m tests.soak --minutes 10
-	$(BIN)/python -m tests.crash --points 100
-	$(BIN)/python -m tests.faults --points 100
+	$(BIN)/python -m tests.tools.soak --minutes 10
+	$(BIN)/python -m tests.tools.crash --points 100
+	$(BIN)/python -m tests.tools.faults --points 100
 	STEPLEDGER_SOAK=1 $(BIN)/pytest -k readers_see_no_error
 
 docs: $(READY)
-	$(BIN)/python -m tests.readme
+	$(BIN)/python -m tests.tools.docs
 
 lock: $(READY)
 	$(BIN)/pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-options --no-header --no-annotate --generate-hashes --allow-unsafe --extra dev --output-file requirements.lock --upgrade pyproject.toml

@@ -12,6 +12,9 @@ import duckdb
 from pipeline.errors import ContractError
 from pipeline.resources import resource
 
+CONTRACT_VERSION = 4
+"""Raised when a table is added, or its columns or their meaning change: marts of an older version are rebuilt."""
+
 Layer = Literal["raw", "marts", "config", "quality"]
 
 

@@ -48,6 +48,11 @@ def working(spill: Path, *, threads: int, memory_limit: str) -> duckdb.DuckDBPyC
     return con
 
 
+def in_memory() -> duckdb.DuckDBPyConnection:
+    """A connection for a few small files, or none: an in-memory database as DuckDB makes it, offline."""
+    return duckdb.connect(config={**_OFFLINE})
+
+
 def database(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
     """A database file. New ones are written in the storage format that DuckDB 1.5 can read too."""
     config: dict[str, Any] = dict(_OFFLINE)

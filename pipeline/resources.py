@@ -1,4 +1,4 @@
-"""Where the SQL, the schemas and the demo traces are: beside the package in a checkout, inside it in a wheel."""
+"""Where the SQL and the schemas are: beside the package in a checkout, inside it in a wheel."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def resource(name: str) -> Path:
-    """The folder `name` (sql, schemas or demo_traces) of this installation."""
+    """The folder `name` (sql or schemas) of this installation."""
     inside = _PACKAGE / name
     return inside if inside.is_dir() else _PACKAGE.parent / name

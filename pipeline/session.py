@@ -6,7 +6,6 @@ removes the folders whose process has ended, as after SIGKILL.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -20,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import gettempdir
 
+from pipeline import lock
 from pipeline.errors import UsageError
 
 PREFIX = "stepledger-"
@@ -43,7 +43,7 @@ def folder() -> Iterator[Path]:
         try:
             made.mkdir(mode=0o700)
             handle = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            lock.take(handle)
         except OSError as error:
             trouble = f"no temporary folder can be made: {error.strerror}. Choose another with TMPDIR."
             raise UsageError(f"{root}: {trouble}") from error
@@ -124,8 +124,7 @@ def _remove_if_abandoned(path: Path) -> None:
         is_ours = status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == 0o700
         if not is_ours or time.time() - status.st_mtime < ABANDONED_S:
             return
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if all(_OWN.fullmatch(one.name) for one in path.iterdir()):
+        if lock.try_take(handle) and all(_OWN.fullmatch(one.name) for one in path.iterdir()):
             shutil.rmtree(path)
     finally:
         os.close(handle)

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from pipeline import cli
-from pipeline.home import Home
-from tests.builders import ingest_into
-from tests.homes import Called, pair
-
-_SHARED = Path(os.environ.get("STEPLEDGER_SHARED_TRACES", Path(__file__).resolve().parents[2] / "shared" / "traces"))
+from pipeline.cli import app
+from pipeline.lake.home import Home
+from tests.support.builders import ingest_into
+from tests.support.homes import Called, pair
+from tests.support.paths import SHARED_TRACES
 
 os.environ.pop("COLUMNS", None)  # a width given from outside (pytest-xdist sets one) would fold tables
 
@@ -43,7 +42,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
         monkeypatch.setattr(sys, "argv", ["stepledger", *map(str, arguments)])
         capfd.readouterr()
         with pytest.raises(SystemExit) as left:
-            cli.main()
+            app.main()
         return Called(int(left.value.code or 0), *capfd.readouterr())
 
     return run
@@ -52,9 +51,9 @@ def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
 @pytest.fixture(scope="session")
 def shared_traces() -> Path:
     """The shared folder of real traces; tests that need it are skipped, visibly, where it is missing."""
-    if not _SHARED.is_dir():
+    if not SHARED_TRACES.is_dir():
         pytest.skip("the shared traces are not on this machine")
-    return _SHARED
+    return SHARED_TRACES
 
 
 @pytest.fixture(scope="session")

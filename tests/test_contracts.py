@@ -5,17 +5,16 @@ from __future__ import annotations
 import hashlib
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import get_args
 
 import duckdb
 import orjson
 import pytest
 
-from pipeline.contracts import Column, Contract, Layer, contracts
+from pipeline.contracts import CONTRACT_VERSION, Column, Contract, Layer, contracts
 from pipeline.errors import ContractError, ExitCode
-from pipeline.models import CONTRACT_VERSION
 from pipeline.resources import resource
+from tests.support.paths import GOLDEN
 
 LAYERS: tuple[Layer, ...] = get_args(Layer)
 ALL = [contract for layer in LAYERS for contract in contracts(layer).values()]
@@ -109,7 +108,7 @@ def test_without_strict_nulls_only_columns_are_compared(con: duckdb.DuckDBPyConn
     CONTRACT.check(con, f"({GOOD.replace('0::BIGINT', 'NULL::BIGINT')})", strict_nulls=False)
 
 
-RECORDED = Path(__file__).parent / "golden" / "contracts.toml"
+RECORDED = GOLDEN / "contracts.toml"
 
 
 def contract_fingerprint() -> str:
@@ -124,7 +123,7 @@ def test_tables_do_not_change_without_a_new_version() -> None:
     latest, now = max(map(int, recorded)), contract_fingerprint()
     if recorded[str(latest)] != now:
         pytest.fail(
-            f"schemas/ differs from what version {latest} was: set CONTRACT_VERSION = {latest + 1} in pipeline/models.py "
+            f"schemas/ differs from what version {latest} was: set CONTRACT_VERSION = {latest + 1} in pipeline/contracts.py "
             f'and add the line `{latest + 1} = "{now}"` to tests/golden/contracts.toml'
         )
     assert latest == CONTRACT_VERSION, f"record the fingerprint of version {CONTRACT_VERSION} in tests/golden/contracts.toml: {now}"

@@ -1,25 +1,49 @@
-"""requirements.lock: what is installed from it is what was locked, on every machine and from every index."""
+"""Advisory locks."""
 
 from __future__ import annotations
 
-import re
+import os
+import subprocess
+import sys
 from pathlib import Path
 
-LOCK = (Path(__file__).resolve().parents[1] / "requirements.lock").read_text(encoding="utf-8")
-_PACKAGE = re.compile(r"[a-z0-9.-]+==[A-Za-z0-9.!+]+((?: \\\n    --hash=sha256:[0-9a-f]{64})+)")
+from pipeline import lock
+
+HOLD = """
+import os, sys
+from pipeline import lock
+handle = os.open(sys.argv[1], os.O_RDWR)
+lock.take(handle)
+print("held", flush=True)
+sys.stdin.read()
+"""
 
 
-def test_every_package_is_locked_to_a_version_and_to_hashes_of_its_files() -> None:
-    """Nothing else stands in the file: no option, no address of an index. pip itself is locked too: a hash leaves no package out."""
-    lines = re.sub(r"^#.*\n|^\n", "", LOCK, flags=re.MULTILINE)
-    packages = list(_PACKAGE.finditer(lines))
-    assert len(packages) > 50
-    assert _PACKAGE.sub("", lines).strip() == ""
-    assert {"pip", "setuptools"} < {found[0].split("==")[0] for found in packages}
+def test_a_lock_is_taken_once_and_dies_with_its_process(tmp_path: Path) -> None:
+    """Another process cannot take it, alone or shared, until the holder ends."""
+    file = tmp_path / "file"
+    file.touch()
+    handle = os.open(file, os.O_RDWR)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    assert not lock.try_take(handle)
+    assert not lock.try_take(handle, shared=True)
+    holder.kill()
+    holder.communicate()
+    assert lock.try_take(handle)
+    os.close(handle)
 
 
-def test_packages_with_machine_code_are_locked_for_every_machine() -> None:
-    """DuckDB has files for Linux, macOS and Windows, and its source: a lock made from one machine's files would name one."""
-    hashes = {found[0].split("==")[0]: found[1].count("sha256:") for found in _PACKAGE.finditer(LOCK)}
-    assert min(hashes[name] for name in ("duckdb", "numpy", "orjson", "polars-runtime-32", "pyarrow")) >= 8
-    assert min(hashes.values()) >= 2  # a version with one file alone may exist in one index alone
+def test_shared_locks_do_not_exclude_each_other(tmp_path: Path) -> None:
+    """Two readers may hold one lock; a writer then may not."""
+    file = tmp_path / "file"
+    file.touch()
+    first, second, writer = (os.open(file, os.O_RDWR) for _ in range(3))
+    assert lock.try_take(first, shared=True)
+    assert lock.try_take(second, shared=True)
+    assert not lock.try_take(writer)
+    for handle in (first, second, writer):
+        os.close(handle)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.rules import step_markers
-from tests.models.tables import Row, evaluate, run_model
+from pipeline.models.rules import step_markers
+from tests.support.tables import Row, evaluate, run_model
 
 COUNTS = "context_requests, scheduled_context_tokens, generation_requests, generation_tokens, graph_tokens, kv_tokens"
 NONE = (None,) * 6

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli import app
-from pipeline.demo import demo_items
-from pipeline.home import Home
-from pipeline.ingest import ingest
+from pipeline.cli.app import app
+from pipeline.ingest.demo import demo_items
+from pipeline.ingest.ingest import ingest
+from pipeline.lake.home import Home
+from pipeline.lake.query import run_query
 from pipeline.progress import Progress
-from pipeline.query import run_query
-from tests import readme
+from tests.support.paths import README
+from tests.tools import docs
 
-TEXT = readme.README.read_text(encoding="utf-8")
+TEXT = README.read_text(encoding="utf-8")
 RECIPES = re.findall(r"```sql\n(.*?)```", TEXT, re.DOTALL)
 
 
@@ -29,17 +30,17 @@ def demo_home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 def test_tables_are_those_of_the_contracts() -> None:
     """The column tables equal what schemas/ says; `make docs` rewrites them."""
-    assert readme.part(TEXT, "tables") == readme.tables()
+    assert docs.part(TEXT, "tables") == docs.tables()
 
 
 def test_the_printed_table_is_what_the_demo_prints() -> None:
     """The table in the README is the demo's output at 80 columns."""
-    assert readme.part(TEXT, "demo") == readme.demo()
+    assert docs.part(TEXT, "demo") == docs.demo()
 
 
 def test_the_answers_are_what_the_commands_print() -> None:
     """The section of questions is the commands' own output, of the demo traces."""
-    assert readme.part(TEXT, "questions") == readme.questions()
+    assert docs.part(TEXT, "questions") == docs.questions()
 
 
 def test_there_are_ten_recipes() -> None:

@@ -17,12 +17,12 @@ import pytest
 
 from pipeline import session
 from pipeline.errors import ExitCode, UsageError
-from pipeline.home import Home
-from tests.homes import environment, fingerprint
+from pipeline.lake.home import Home
+from tests.support.homes import environment, fingerprint
 
 _LONG = "SELECT repeat('k', 200) || n AS s FROM range(1_000_000_000) AS r (n) ORDER BY hash(n)"
 SPILLING = f"SELECT max(s) FROM ({_LONG} LIMIT 900_000_000)"
-LITTLE_MEMORY = "from pipeline import cli, duck\nduck.READ_MEMORY = '80MB'\ncli.main()"
+LITTLE_MEMORY = "from pipeline import duck\nfrom pipeline.cli import app\nduck.READ_MEMORY = '80MB'\napp.main()"
 PATIENCE_S = 120
 
 
@@ -266,7 +266,7 @@ def test_a_signal_during_an_export_leaves_no_unfinished_file(built: Home, tmp_pa
     """Nor the hidden folder beside it in which it is written."""
     program = (
         "import sys, time\nfrom pathlib import Path\n"
-        "from pipeline import export\nfrom pipeline.home import Home\n"
+        "from pipeline import export\nfrom pipeline.lake.home import Home\n"
         "def slow(_home, _table, aside, *_rest):\n    aside.write_text('half')\n"
         "    print('begun', flush=True)\n    time.sleep(600)\n"
         "export._written = slow\n"

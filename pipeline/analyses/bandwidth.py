@@ -9,10 +9,10 @@ import duckdb
 from pipeline import duck
 from pipeline.analyses.formulas import LATENCY_BOUND
 from pipeline.analyses.memory import Part, parts
+from pipeline.analyses.report import Report
 from pipeline.analyses.step_facts import StepFacts, config_of, step_facts
 from pipeline.errors import UsageError
-from pipeline.links import links, memory_of
-from pipeline.report import Report
+from pipeline.models.interconnects import links, memory_of
 
 _MESSAGES = (
     "source", "phase", "op", "kind", "algorithm", "ranks", "size_bytes", "size_source", "calls", "us_p50", "floor_us", "wait_share", "algbw", "busbw",

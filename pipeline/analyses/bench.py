@@ -8,8 +8,8 @@ import duckdb
 
 from pipeline import duck
 from pipeline.analyses.latency import LatencyTable, table_of
+from pipeline.analyses.report import Report
 from pipeline.errors import UsageError
-from pipeline.report import Report
 
 _COLUMNS = (
     "phase", "op", "kind", "in_bytes", "mode", "table_clock", "table_us", "trace_us_p50", "trace_floor_us", "ratio", "floor_ratio", "wait_share",

@@ -9,14 +9,14 @@ from typing import Any
 import duckdb
 
 from pipeline import duck
-from pipeline.analyses.asked import work_of
-from pipeline.analyses.comparable import Fact, facts
-from pipeline.analyses.compare import passed_checks
-from pipeline.analyses.sides import chosen, phases_of, side_of
+from pipeline.analyses.compare.comparable import Fact, facts
+from pipeline.analyses.compare.compare import passed_checks
+from pipeline.analyses.compare.sample import chosen, phases_of, side_of
+from pipeline.analyses.compare.workload import work_of
+from pipeline.analyses.report import Report
 from pipeline.errors import UsageError
-from pipeline.home import Home
-from pipeline.report import Report
-from pipeline.warehouse import find_run, reading, stable
+from pipeline.lake.home import Home
+from pipeline.lake.reading import find_run, reading, stable
 
 COLUMNS = ("category", "global_batch", "graph_tokens", "context_tokens", "ms_p50", "exposed_ms_p50", "us_per_request", "calls", "steps", "run")
 SHAPES = ("global_batch", "graph_tokens", "context_tokens", "wall_ms_p50", "gpu_ms_p50", "us_per_request", "steps", "run")

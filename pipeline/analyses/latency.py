@@ -12,8 +12,9 @@ import duckdb
 
 from pipeline import duck
 from pipeline.errors import UsageError
-from pipeline.sources.microbench import LARGEST_FILE, has_two_sizes, rows_of, too_large
-from pipeline.warehouse import find_run
+from pipeline.lake.reading import find_run
+from pipeline.sources.latency.cells import has_two_sizes
+from pipeline.sources.latency.reader import LARGEST_FILE, rows_of, too_large
 
 _COLUMNS = "op, mode, measured, bytes, bytes_of, tokens, ranks, us, is_in_place, file_name, line"
 

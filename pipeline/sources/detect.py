@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pipeline.errors import SideFile
 from pipeline.sources.job import ReadJob
-from pipeline.sources.microbench import SNIFF_BYTES, is_table, read_microbench
+from pipeline.sources.latency.reader import SNIFF_BYTES, is_table, read_microbench
 from pipeline.sources.nsys.report import exports_of
 
 _SQLITE = b"SQLite format 3\0"

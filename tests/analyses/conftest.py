@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.home import Home
-from tests.analyses.served import serve
+from pipeline.lake.home import Home
+from tests.support.served import serve
 
 
 @pytest.fixture(scope="session")

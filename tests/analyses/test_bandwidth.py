@@ -9,12 +9,12 @@ import pytest
 
 from pipeline.analyses.bandwidth import LATENCY, attention_load, bandwidth_reports, memory_row
 from pipeline.analyses.memory import Part
+from pipeline.analyses.report import Report
 from pipeline.analyses.step_facts import step_facts
 from pipeline.errors import UsageError
-from pipeline.home import Home
-from pipeline.report import Report
-from pipeline.warehouse import reading
-from tests.analyses.served import serve
+from pipeline.lake.home import Home
+from pipeline.lake.reading import reading
+from tests.support.served import serve
 
 
 def cells(report: Report, *names: str) -> list[tuple[Any, ...]]:

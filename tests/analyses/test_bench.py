@@ -8,8 +8,8 @@ import pytest
 
 from pipeline.analyses.bench import bench_reports
 from pipeline.errors import UsageError
-from pipeline.home import Home
-from pipeline.warehouse import reading
+from pipeline.lake.home import Home
+from pipeline.lake.reading import reading
 
 
 def test_the_runs_own_table_and_another_runs_say_the_same(served: Home) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from pipeline.analyses.curve import COLUMNS, SHAPES, curve
+from pipeline.analyses.report import Report
 from pipeline.errors import UsageError
-from pipeline.home import Home
-from pipeline.inbox import named
-from pipeline.ingest import ingest
+from pipeline.ingest.inbox import named
+from pipeline.ingest.ingest import ingest
+from pipeline.lake.home import Home
 from pipeline.progress import Progress
-from pipeline.report import Report
-from tests.analyses.compared import STEP, plant, put, scaled, write
-from tests.builders import GEMM, StepBuilder, header, write_trace
+from tests.support.builders import GEMM, StepBuilder, header, write_trace
+from tests.support.compared import STEP, plant, put, scaled, write
 
 
 @pytest.fixture(scope="module")

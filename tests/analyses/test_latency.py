@@ -9,9 +9,9 @@ import pytest
 
 from pipeline.analyses.latency import Curve, LatencyTable, table_of
 from pipeline.errors import TraceError, UsageError
-from pipeline.home import Home
-from pipeline.warehouse import reading
-from tests.builders import ingest_into
+from pipeline.lake.home import Home
+from pipeline.lake.reading import reading
+from tests.support.builders import ingest_into
 
 LINE = {"op": "all_reduce", "bytes": 1000, "bytes_of": "input", "us": 10.0, "mode": "eager", "measured": "wall"}
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipeline.analyses.memory import Part, parts
-from tests.analyses.served import FACTS
+from tests.support.served import FACTS
 
 
 def part(name: str, *, tokens: int = 1, requests: int | None = 1, **facts: Any) -> Part:

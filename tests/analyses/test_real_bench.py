@@ -8,10 +8,10 @@ import pytest
 
 from pipeline import duck
 from pipeline.analyses.bench import bench_reports
-from pipeline.describe import describe
-from pipeline.home import Home
-from pipeline.warehouse import reading
-from tests.builders import ingest_into
+from pipeline.lake.home import Home
+from pipeline.lake.reading import reading
+from pipeline.lake.run_config import describe
+from tests.support.builders import ingest_into
 
 
 def test_the_table_and_the_trace_of_14_kb(home: Home, shared_traces: Path) -> None:

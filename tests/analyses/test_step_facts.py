@@ -6,8 +6,8 @@ import pytest
 
 from pipeline.analyses.step_facts import config_of, main_allreduce, step_facts
 from pipeline.errors import UsageError
-from pipeline.home import Home
-from pipeline.warehouse import reading
+from pipeline.lake.home import Home
+from pipeline.lake.reading import reading
 
 
 def test_the_usual_step_of_a_run(served: Home) -> None:

@@ -27,8 +27,8 @@ def _orjson(file: Path, _folder: Path) -> Work:
 
 
 def _land(file: Path, folder: Path) -> Work:
-    from pipeline.home import Home
-    from pipeline.land import land
+    from pipeline.ingest.land import land
+    from pipeline.lake.home import Home
 
     home = Home(folder)
     home.ensure()
@@ -37,10 +37,10 @@ def _land(file: Path, folder: Path) -> Work:
 
 def _build(file: Path, folder: Path) -> Work:
     """The models alone: landing happens before the clock starts."""
-    from pipeline.home import Home
-    from pipeline.rules import load_rules
-    from pipeline.settings import Settings
-    from pipeline.warehouse import build_run
+    from pipeline.lake.home import Home
+    from pipeline.lake.settings import Settings
+    from pipeline.models.build import build_run
+    from pipeline.models.rules import load_rules
 
     _land(file, folder)()
     return lambda: build_run(Home(folder), "run", load_rules(), Settings(workers=1))
@@ -48,9 +48,9 @@ def _build(file: Path, folder: Path) -> Work:
 
 def _answer(file: Path, folder: Path) -> Work:
     """Everything from the trace to the tables that `show` reads, as the command does it."""
-    from pipeline.home import Home
-    from pipeline.inbox import Waiting
-    from pipeline.ingest import ingest
+    from pipeline.ingest.inbox import Waiting
+    from pipeline.ingest.ingest import ingest
+    from pipeline.lake.home import Home
     from pipeline.progress import Progress
 
     return lambda: ingest(Home(folder), [Waiting(file, "run", Path("run") / file.name)], Progress(quiet=True))

@@ -18,8 +18,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tests.benchmarks.generate import FLAVOURS, generate
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 LABELS = {
     "orjson": "`orjson.loads` of the whole file",
     "land": "stepledger: trace to committed Parquet",

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline import duck
-from pipeline.home import Home
-from pipeline.land import land
-from pipeline.models import models, prepare
-from pipeline.rules import load_rules
+from pipeline.ingest.land import land
+from pipeline.lake.home import Home
+from pipeline.models.engine import models, prepare
+from pipeline.models.rules import load_rules
 from tests.benchmarks.generate import FLAVOURS, generate
 
 WATCHED = ("int_layer", "int_role", "int_replay_pass", "int_pattern_pass", "int_step_lost", "int_step_match", "gaps")

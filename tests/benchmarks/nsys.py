@@ -21,7 +21,7 @@ from pathlib import Path
 
 from pipeline.sources.job import ReadJob
 from pipeline.sources.nsys import read_nsys
-from tests.nsys_builders import Process, Report, Work, tables_of, write_sqlite
+from tests.support.nsys_builders import Process, Report, Work, tables_of, write_sqlite
 
 KERNELS, CALLS, NAMES, PROCESSES = 2_000_000, 5_000_000, 120, 2
 FLAT = 1.15

@@ -11,9 +11,9 @@ import platform
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.paths import ROOT
+
 LIMIT_S = 0.5
 BARE = "python -c 'import duckdb'"
 COMMANDS = {

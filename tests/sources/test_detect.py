@@ -10,9 +10,9 @@ import pytest
 from pipeline.errors import SideFile, TraceError
 from pipeline.sources.detect import reader_for, side_file_note
 from pipeline.sources.kineto import read_kineto
-from pipeline.sources.microbench import read_microbench
+from pipeline.sources.latency.reader import read_microbench
 from pipeline.sources.nsys import read_nsys
-from tests.builders import kernel, write_trace
+from tests.support.builders import kernel, write_trace
 
 
 @pytest.mark.parametrize("name", ["t.json", "t.json.gz", "no_suffix", "t.txt"])

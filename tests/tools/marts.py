@@ -47,7 +47,7 @@ def digests(database: Path) -> list[tuple[str, str, int, str]]:
                 continue
             kept = ", ".join(f'"{column}"' for column in sorted(columns - _OF_A_BUILD))
             rows = con.sql(
-                f"SELECT run_id, count(*), printf('%016x', bit_xor(row_hash)) || printf('%x', sum(row_hash // 1024)::BIGINT % 1000000007) "
+                f"SELECT run_id, count(*), printf('%x.%x', bit_xor(row_hash), sum(row_hash % 1000003)::BIGINT) "
                 f"FROM (SELECT run_id, hash({kept}) AS row_hash FROM {schema}.{view}) GROUP BY run_id ORDER BY run_id"
             ).fetchall()
             found += [(f"{schema}.{view}", *row) for row in rows]

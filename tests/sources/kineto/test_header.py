@@ -12,7 +12,7 @@ from pipeline.errors import TraceError
 from pipeline.sources.issues import IssueBook
 from pipeline.sources.kineto import header
 from pipeline.sources.kineto.header import Header
-from tests.sources.kineto.reading import kernel_text, lines, read_bytes
+from tests.support.kineto_reading import kernel_text, lines, read_bytes
 
 BOM = b"\xef\xbb\xbf"
 

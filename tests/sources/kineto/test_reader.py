@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from pipeline.errors import TraceError, UnfinishedFile
 from pipeline.sources.job import ReadJob
 from pipeline.sources.kineto import bytestream, read_kineto
-from tests.builders import BASE_NS, StepBuilder, annotation, header, kernel, launch, memcpy, operator, trace_json
-from tests.sources.kineto.reading import BROKEN, Raw, kernel_text, lines, read_bytes, read_events, read_file, salvage_bytes
+from tests.support.builders import BASE_NS, StepBuilder, annotation, header, kernel, launch, memcpy, operator, trace_json
+from tests.support.kineto_reading import BROKEN, Raw, kernel_text, lines, read_bytes, read_events, read_file, salvage_bytes
 
 _NAMES = st.sampled_from(["k", "gemm<1, 2>", 'quote " and \\ slash', "}, {", '},{"name": 1', "[", "é \U0001f600", "", "a\nb"])
 _NESTED = [{"name": 1}, {"ph": "X", "name": "},{"}, [[]]]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.sources.kineto.stage import Stage
-from tests.sources.kineto.reading import BROKEN, Raw, kernel_text, lines, read_bytes
+from tests.support.kineto_reading import BROKEN, Raw, kernel_text, lines, read_bytes
 
 BASE = 10**18
 BARE = b'{"traceEvents": ['

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pipeline.errors import TraceError
-from tests.builders import BASE_NS, PID, annotation, event, header, kernel, launch, memcpy, operator
-from tests.sources.kineto.reading import Raw, assert_contracts_hold, kernel_text, lines, read_bytes, read_events
+from tests.support.builders import BASE_NS, PID, annotation, event, header, kernel, launch, memcpy, operator
+from tests.support.kineto_reading import Raw, assert_contracts_hold, kernel_text, lines, read_bytes, read_events
 
 LATE = 200_000_000_000
 """A time well behind the base, as files of long-running processes have it."""

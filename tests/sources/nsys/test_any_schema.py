@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import TraceError
-from tests.builders import raw_rows
-from tests.nsys_builders import EPOCH_NS, VERSIONS, Version, read_report, tables_of, two_ranks, write
+from tests.support.builders import raw_rows
+from tests.support.nsys_builders import EPOCH_NS, VERSIONS, Version, read_report, tables_of, two_ranks, write
 
 
 @st.composite

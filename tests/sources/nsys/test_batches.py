@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.sources.nsys import batches
 from pipeline.sources.nsys.batches import BATCH_BYTES, BATCH_ROWS, pieces, wanted_schema
-from tests.nsys_bombs import MEGABYTE, one_text
+from tests.support.nsys_bombs import MEGABYTE, one_text
 
 TEXTS: tuple[pa.DataType, ...] = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.dictionary(pa.int32(), pa.string()))
 

@@ -10,8 +10,8 @@ import pytest
 
 from pipeline.contracts import contracts
 from pipeline.errors import TraceError
-from tests.builders import raw_rows
-from tests.nsys_builders import (
+from tests.support.builders import raw_rows
+from tests.support.nsys_builders import (
     ALL_REDUCE,
     EPOCH_NS,
     GEMM,

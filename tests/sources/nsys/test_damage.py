@@ -14,8 +14,8 @@ import pytest
 from pipeline.errors import SideFile, TraceError
 from pipeline.sources.detect import reader_for
 from pipeline.sources.nsys.export import damaged
-from tests.builders import raw_rows
-from tests.nsys_builders import Process, Report, read_report, tables_of, two_ranks, write, write_parquetdir, write_sqlite
+from tests.support.builders import raw_rows
+from tests.support.nsys_builders import Process, Report, read_report, tables_of, two_ranks, write, write_parquetdir, write_sqlite
 
 
 def _export(folder: Path, form: str = "sqlite", name: str = "report") -> Path:

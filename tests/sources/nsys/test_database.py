@@ -10,8 +10,8 @@ import pytest
 from pipeline.errors import TraceError
 from pipeline.sources.nsys import database
 from pipeline.sources.nsys.database import is_locked, ordinary_tables, reading_uri
-from tests.nsys_bombs import ENDLESS, changed, exchanged
-from tests.nsys_builders import read_report, tables_of, two_ranks, write_sqlite
+from tests.support.nsys_bombs import ENDLESS, changed, exchanged
+from tests.support.nsys_builders import read_report, tables_of, two_ranks, write_sqlite
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 PAGE_BYTES = 4096

@@ -8,8 +8,8 @@ import pytest
 
 from pipeline.duck import rows
 from pipeline.errors import TraceError
-from tests.builders import build_tables, raw_rows
-from tests.nsys_builders import ALL_REDUCE, GEMM, Call, Process, Report, Work, read_report, tables_of, write
+from tests.support.builders import build_tables, raw_rows
+from tests.support.nsys_builders import ALL_REDUCE, GEMM, Call, Process, Report, Work, read_report, tables_of, write
 
 ADVICE = "nsys profile --cuda-graph-trace=node"
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from pipeline import duck
-from pipeline.home import Home
-from pipeline.ingest import drain
+from pipeline.ingest.ingest import drain
+from pipeline.lake.home import Home
+from pipeline.lake.reading import opened
 from pipeline.progress import Progress
-from pipeline.warehouse import opened
-from tests.builders import ingest_into
-from tests.homes import pair, settled
-from tests.nsys_builders import tables_of, two_ranks, write
+from tests.support.builders import ingest_into
+from tests.support.homes import pair, settled
+from tests.support.nsys_builders import tables_of, two_ranks, write
 
 
 def _settle(path: Path) -> Path:

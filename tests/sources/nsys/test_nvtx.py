@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pipeline.duck import rows
-from tests.builders import build_tables, raw_rows
-from tests.nsys_builders import DECODE, PREFILL, Process, Range, Report, Tables, read_report, tables_of, write
+from tests.support.builders import build_tables, raw_rows
+from tests.support.nsys_builders import DECODE, PREFILL, Process, Range, Report, Tables, read_report, tables_of, write
 
 
 def _raw(folder: Path, tables: Tables) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.sources.nsys.pages import DEEPEST, Pages
-from tests.nsys_bombs import KERNELS, Make, chain, fan, with_tree
+from tests.support.nsys_bombs import KERNELS, Make, chain, fan, with_tree
 
 
 def _database(path: Path, *, page_bytes: int = 512, rows: int = 5_000) -> dict[str, int]:

@@ -8,8 +8,8 @@ import pytest
 
 from pipeline.duck import rows
 from pipeline.errors import TraceError
-from tests.builders import build_tables, raw_rows
-from tests.nsys_builders import GEMM, Call, Process, Range, Report, Table, Tables, Work, columns_of, read_report, tables_of, two_ranks, write
+from tests.support.builders import build_tables, raw_rows
+from tests.support.nsys_builders import GEMM, Call, Process, Range, Report, Table, Tables, Work, columns_of, read_report, tables_of, two_ranks, write
 
 
 def _raw(folder: Path, tables: Tables, name: str = "report") -> Path:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import TraceError
-from tests.builders import raw_rows
-from tests.nsys_builders import WRITERS, read_report, tables_of, two_ranks, write
+from tests.support.builders import raw_rows
+from tests.support.nsys_builders import WRITERS, read_report, tables_of, two_ranks, write
 
 COMMAND = "nsys export --type=sqlite --force-overwrite=true serve.nsys-rep"
 

@@ -9,12 +9,12 @@ import duckdb
 import pyarrow.parquet
 import pytest
 
-from pipeline.cli import app
-from pipeline.home import Home
-from pipeline.ingest import drain
+from pipeline.cli.app import app
+from pipeline.ingest.ingest import drain
+from pipeline.lake.home import Home
 from pipeline.progress import Progress
-from tests.homes import settled
-from tests.nsys_builders import Process, Table, Tables, Version, columns_of, tables_of, two_ranks, write
+from tests.support.homes import settled
+from tests.support.nsys_builders import Process, Table, Tables, Version, columns_of, tables_of, two_ranks, write
 
 SECRET = "hunter2-AKIA0SECRET"  # noqa: S105 (the one that must not be found)
 

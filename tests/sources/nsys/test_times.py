@@ -9,8 +9,8 @@ import pytest
 
 from pipeline.duck import rows
 from pipeline.errors import TraceError
-from tests.builders import build_tables, raw_rows
-from tests.nsys_builders import DECODE, DURATION_NS, EPOCH_NS, GEMM, Process, Range, Report, Tables, Work, read_report, tables_of, write
+from tests.support.builders import build_tables, raw_rows
+from tests.support.nsys_builders import DECODE, DURATION_NS, EPOCH_NS, GEMM, Process, Range, Report, Tables, Work, read_report, tables_of, write
 
 
 def _raw(folder: Path, tables: Tables) -> Path:

@@ -1,0 +1,1 @@
+"""Collectives of a step against what the layout asks for."""

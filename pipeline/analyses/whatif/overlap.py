@@ -1,0 +1,80 @@
+"""What if two half-batches hid each other's communication: the ceiling of a step, beside lock-step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import duckdb
+
+from pipeline import duck
+from pipeline.analyses.formulas import overlap_ceiling
+from pipeline.analyses.report import Report
+from pipeline.analyses.step_facts import COMMUNICATION, StepFacts, step_facts
+from pipeline.errors import UsageError
+
+_COLUMNS = ("compute_ms", "communication_ms", "lock_step_ms", "compute_half_ms", "communication_half_ms", "overlapped_ms", "saved_ms", "saved_share")
+
+
+@dataclass(frozen=True)
+class Halves:
+    """Exposed compute and communication of a step, ms."""
+
+    compute_ms: float
+    communication_ms: float
+
+    @property
+    def lock_step_ms(self) -> float:
+        """One after the other."""
+        return self.compute_ms + self.communication_ms
+
+
+def overlapped(whole: Halves, half: Halves | None) -> tuple[Halves, float]:
+    """Compute and communication at half batch, and the least time of two of them that hide each other. Without a measured half: half of the
+    whole, which ignores that weights are read twice and that short messages are no faster."""
+    half = half or Halves(whole.compute_ms / 2, whole.communication_ms / 2)
+    return half, overlap_ceiling(half.compute_ms, half.communication_ms)
+
+
+def overlap_reports(con: duckdb.DuckDBPyConnection, run_id: str, half_run_id: str | None = None) -> list[Report]:
+    """The ceiling of overlapping a run's decode steps; `half_run_id`: a run of the same at half the batch. Raises UsageError where there is
+    nothing to split, or the other run is not at half the batch."""
+    facts = step_facts(con, run_id)
+    if facts.requests is None:
+        raise UsageError(f"run {run_id}: how many requests its decode steps serve is not known")
+    if facts.requests < 2:
+        raise UsageError(f"run {run_id} serves batch 1: nothing to split")
+    whole, half = _exposed(con, facts), None
+    notes = [
+        f"{facts.steps} decode steps of batch {facts.requests}, {facts.source}; exposed time, so what is hidden already is not counted again",
+        "overlapped = max(2C, 2M), C and M at half batch: each half computes while the other communicates, on disjoint resources",
+    ]
+    title = "ceiling, ignores the split's cost: half the batch taken for half the time"
+    if half_run_id is not None:
+        other = step_facts(con, half_run_id)
+        if other.requests is None or other.requests * 2 != facts.requests:
+            raise UsageError(f"run {half_run_id} serves batch {other.requests}, not half of {facts.requests}")
+        half = _exposed(con, other)
+        title = f"ceiling of overlap, with the halves measured in run {half_run_id}"
+    split, ms = overlapped(whole, half)
+    saved = whole.lock_step_ms - ms
+    if saved <= 0:
+        notes.append("nothing to gain: two half-batches cost more than the step in lock-step")
+    values = (*_pair(whole), whole.lock_step_ms, *_pair(split), ms, saved, saved / whole.lock_step_ms)
+    return [Report(f"Overlap in run {run_id}: {title}", _COLUMNS, [[round(v, 3) for v in values]], notes)]
+
+
+def _pair(halves: Halves) -> tuple[float, float]:
+    return halves.compute_ms, halves.communication_ms
+
+
+def _exposed(con: duckdb.DuckDBPyConnection, facts: StepFacts) -> Halves:
+    """Medians over complete steps and ranks of exposed time."""
+    found = duck.rows(
+        con,
+        f"WITH step AS (SELECT coalesce(sum(b.exposed_ns) FILTER (WHERE b.rollup IN {COMMUNICATION}), 0) AS talk, sum(b.exposed_ns) AS whole "
+        "FROM step_breakdown AS b JOIN steps AS s ON b.run_id = s.run_id AND b.trace_id = s.trace_id AND b.device = s.device AND b.step = s.step "
+        "WHERE s.run_id = $1 AND s.source = $2 AND s.phase = $3 AND s.is_complete GROUP BY s.trace_id, s.device, s.step) "
+        "SELECT median(whole - talk) / 1e6, median(talk) / 1e6 FROM step",
+        [facts.run_id, facts.source, facts.phase],
+    )
+    return Halves(float(found[0][0]), float(found[0][1]))

@@ -1,0 +1,1 @@
+"""From the inbox to finished runs: one pass, or a service."""

@@ -1,0 +1,56 @@
+"""What earlier processes left: unfinished work, replaced builds, and runs to forget."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+from pipeline.lake.atomic import SCRATCH, is_abandoned, remove, remove_asides, write_file
+from pipeline.lake.compact import remove_compacted
+from pipeline.lake.home import Home
+from pipeline.lake.versions import refuse_newer
+
+GRACE_SECONDS = 600
+"""How long a replaced build stays on disk, for readers that have opened it."""
+_FORGET = "forget-"
+"""Begins the name of a mark in staging: the run behind it is to be taken out of the lake."""
+
+
+def tidy(home: Home) -> None:
+    """Finish or remove what earlier processes left: unfinished work at once, replaced builds after the grace time.
+
+    Raises UsageError for a home of a newer version, as whoever writes must before anything is changed.
+    """
+    refuse_newer(home)
+    _finish_forgetting(home)
+    for path in home.staging.iterdir():
+        if path.name.startswith(SCRATCH):
+            is_over = is_abandoned(path)
+        else:
+            is_over = not path.name.startswith("old-") or time.time() - path.stat().st_ctime > GRACE_SECONDS
+        if is_over:
+            remove(path)
+    for path in home.root.glob(".stepledger.duckdb.*"):
+        path.unlink(missing_ok=True)
+    for folder in (home.quarantine, home.compact):
+        remove_asides(folder)
+    remove_compacted(home, GRACE_SECONDS)
+
+
+def forget(home: Home, run_id: str) -> None:
+    """Take a run out of the lake, with what was said of it and its pages; originals in the archive stay.
+
+    A mark is written first, so that a forgetting that was stopped is finished by whoever writes next. Raises UsageError as `tidy` does.
+    """
+    refuse_newer(home)
+    write_file(home.staging / f"{_FORGET}{run_id}", b"")
+    _finish_forgetting(home)
+
+
+def _finish_forgetting(home: Home) -> None:
+    for mark in home.staging.glob(f"{_FORGET}*"):
+        run_id = mark.name.removeprefix(_FORGET)
+        for folder in (home.raw_run(run_id), home.mart_run(run_id), home.quality_lake_run(run_id), home.config_run(run_id), home.quality_run(run_id)):
+            if folder.is_dir():
+                folder.rename(home.staging / f"old-{uuid.uuid4().hex}")
+        mark.unlink()

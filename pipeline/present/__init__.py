@@ -1,0 +1,1 @@
+"""Results on the terminal, as CSV, JSON and Markdown, and as exported files."""

@@ -1,0 +1,1 @@
+"""Checks of the marts, and the verdict on a run."""

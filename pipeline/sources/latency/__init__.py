@@ -1,0 +1,1 @@
+"""Latency tables of collectives: nccl-tests, CSV."""

@@ -1,0 +1,82 @@
+"""Cells of a latency table: operations by any spelling, numbers, and what is wrong with a line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from pipeline.errors import TraceError
+from pipeline.sources.names import as_text
+
+Rows = Iterator[dict[str, Any]]
+_LARGEST_COUNT = 2**63 - 1
+
+_OPS = {
+    "allreduce": "all_reduce", "allgather": "all_gather", "allgatherintotensor": "all_gather", "allgatherbase": "all_gather",
+    "reducescatter": "reduce_scatter", "reducescattertensor": "reduce_scatter", "reducescatterbase": "reduce_scatter",
+    "alltoall": "all_to_all", "alltoallsingle": "all_to_all", "alltoallv": "all_to_all", "broadcast": "broadcast", "bcast": "broadcast",
+    "reduce": "reduce", "sendrecv": "send_recv", "sendrecvring": "send_recv", "gather": "gather", "scatter": "scatter", "gemm": "gemm",
+    "moegemm": "moe_gemm", "moe": "moe_gemm", "attention": "attention",
+}  # fmt: skip
+_TWO_SIZES = frozenset({"all_gather", "reduce_scatter", "gather", "scatter"})
+"""Operations whose input and output differ in size: bytes say nothing there until it is known whose."""
+COMPUTE = frozenset({"gemm", "moe_gemm", "attention"})
+"""Kinds of compute, measured by tokens."""
+
+
+def operation(name: str) -> str | None:
+    """The operation that a name means, whatever its spelling: `all_reduce`, `AllReduce`, `alltoall_perf`; None for no known one."""
+    return _OPS.get(re.sub(r"[^a-z]", "", name.lower()).removesuffix("perf"))
+
+
+def has_two_sizes(op: str) -> bool:
+    """Do input and output of a rank differ in size?"""
+    return op in _TWO_SIZES
+
+
+@dataclass(frozen=True)
+class Problems:
+    """Says what is wrong with a line of a file."""
+
+    file: str
+
+    def at(self, line: int, found: str, wanted: str, advice: str = "") -> TraceError:
+        """The error of one line."""
+        return TraceError(self.file, where=f"line {line}", found=found, wanted=wanted, advice=advice)
+
+    def number(self, line: int, column: str, text: str) -> float:
+        """A number of microseconds or GB/s, 0 or more."""
+        try:
+            value = float(text) if text.isascii() and "_" not in text else -1.0
+        except ValueError:
+            value = -1.0
+        if not (isfinite(value) and value >= 0):
+            raise self.at(line, f"{column} = {text!r}", "a number, 0 or more")
+        return value
+
+    def latency(self, line: int, column: str, text: str) -> float:
+        """A latency: a number of microseconds above 0."""
+        value = self.number(line, column, text)
+        if value == 0:
+            raise self.at(line, f"{column} = {text!r}", "a number of microseconds above 0")
+        return value
+
+    def count(self, line: int, column: str, text: str, largest: int = _LARGEST_COUNT) -> int:
+        """A whole number of bytes or tokens."""
+        if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= largest):
+            raise self.at(line, f"{column} = {text!r}", f"a whole number up to {largest}")
+        return int(text)
+
+
+def mode_of(text: str) -> str | None:
+    """eager or graph; None for neither."""
+    folded = re.sub(r"[^a-z]", "", text.lower())
+    return {"eager": "eager", "nograph": "eager", "graph": "graph", "cudagraph": "graph", "cudagraphs": "graph", "graphed": "graph"}.get(folded)
+
+
+def clean(text: str) -> str:
+    """A cell as text that every file can hold."""
+    return as_text(text.strip())

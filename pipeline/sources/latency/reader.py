@@ -1,0 +1,83 @@
+"""Reader of latency tables measured beside traces: CSV with a header, and the text output of nccl-tests."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pipeline.errors import TraceError
+from pipeline.sources.job import ReadJob
+from pipeline.sources.latency import latency_csv, nccl_tests
+from pipeline.sources.latency.cells import Problems
+
+SNIFF_BYTES = 1 << 16
+"""How much of a text file is looked at for nccl-tests' table, which may stand behind a launcher's messages."""
+LARGEST_FILE = 64 * 10**6
+
+_COLUMN_LINE = re.compile(rb"^(?:\[[^\]]*\]<std\w+>:)?\s*#\s*(?:size|bytes)\s+(?:count|N)\s+type\b", re.MULTILINE)
+
+
+def is_table(name: str, start: bytes) -> bool:
+    """Is this text a latency table? By its suffix, or by the line of nccl-tests that names the columns. JSON and gzip never are."""
+    if start.startswith(b"\x1f\x8b") or (start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in {b"{", b"["} and not _COLUMN_LINE.search(start)):
+        return False
+    return name.lower().endswith((".csv", ".tsv")) or bool(_COLUMN_LINE.search(start))
+
+
+def read_microbench(job: ReadJob) -> None:
+    """Write raw.microbench of one table; the tables of traces have no row. Raises TraceError as rows_of."""
+    if job.file_bytes > min(LARGEST_FILE, job.max_bytes):
+        raise too_large(job.file_name, job.file_bytes)
+    content = job.path.read_bytes()
+    job.on_read(len(content))
+    _write(job, [{"bench_id": job.file_id, "run_name": job.run_name, **row} for row in rows_of(content, job.file_name)])
+
+
+def too_large(file_name: str, size: int) -> TraceError:
+    """The error of a text that no latency table fills."""
+    return TraceError(file_name, where="the file", found=f"{size} bytes of text", wanted=f"a latency table of at most {LARGEST_FILE} bytes")
+
+
+def rows_of(content: bytes, file_name: str) -> list[dict[str, Any]]:
+    """Rows of raw.microbench in a table's bytes, without what the run adds. Raises TraceError, with the line, for what is no table
+    or a line that is not whole."""
+    problems = Problems(file_name)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise problems.at(line, "bytes that are no UTF-8", "text", "Save the table as UTF-8.") from error
+    is_nccl = bool(_COLUMN_LINE.search(content))
+    lines_of = nccl_tests.lines_of if is_nccl else latency_csv.lines_of
+    rows = [{"file_name": file_name, "format": "nccl_tests" if is_nccl else "csv", **row} for row in lines_of(text, problems)]
+    if not rows:
+        raise TraceError(file_name, where="the table", found="no line of numbers", wanted="at least one measured latency")
+    return rows
+
+
+def _write(job: ReadJob, rows: list[dict[str, Any]]) -> None:
+    import pyarrow as pa
+
+    from pipeline import duck
+    from pipeline.contracts import contracts
+    from pipeline.duck import literal
+
+    contract = contracts("raw")["microbench"]
+    columns = {c.name: [row.get(c.name) for row in rows] for c in contract.columns}
+    arrow_types: dict[str, pa.DataType] = {
+        "VARCHAR": pa.string(),
+        "BIGINT": pa.int64(),
+        "INTEGER": pa.int32(),
+        "DOUBLE": pa.float64(),
+        "BOOLEAN": pa.bool_(),
+    }
+    schema = pa.schema([(c.name, arrow_types[c.type]) for c in contract.columns])
+    with duck.working(job.work, threads=1, memory_limit=job.memory_limit) as con:
+        con.register("line", pa.table(columns, schema=schema))
+        con.execute(
+            f"COPY (SELECT {contract.select_list()} FROM line ORDER BY line, is_in_place) "
+            f"TO {literal(job.out / 'microbench.parquet')} (FORMAT parquet, COMPRESSION zstd)"
+        )
+        for other, shape in contracts("raw").items():
+            if other != contract.table:
+                con.execute(f"COPY ({shape.empty_query()}) TO {literal(job.out / f'{other}.parquet')} (FORMAT parquet)")

@@ -1,0 +1,244 @@
+"""What a trace cannot tell: run.toml beside traces, `stepledger describe`, and what is made of it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.errors import ExitCode, TraceError, UsageError
+from pipeline.ingest.ingest import drain
+from pipeline.lake.home import Home
+from pipeline.lake.query import run_query
+from pipeline.lake.run_config import checked, config_of, describe, fields, read_run_toml
+from pipeline.progress import Progress
+from tests.support.builders import ALL_REDUCE, GEMM, StepBuilder, header, ingest_into, write_trace
+from tests.support.homes import command, copied, drop, reason_in, settled
+from tests.support.known_answer import ACTIVATION, MLA, NORM
+
+QUIET = Progress(quiet=True)
+DENSE = (NORM, GEMM, MLA, GEMM, ALL_REDUCE, NORM, GEMM, ACTIVATION, GEMM, ALL_REDUCE)
+BATCH_OF_TWO = "execute_context_0(0)_generation_2(2)"
+
+
+def two_layers(path: Path) -> Path:
+    """Three decode steps of a batch of two, each of two dense layers, 100 us from step to step."""
+    made = StepBuilder()
+    for _ in range(3):
+        made.step([(name, 1_000) for name in (*DENSE, *DENSE)], BATCH_OF_TWO, lead_ns=60_000)
+    return write_trace(path, made.events, header(0, 1))
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """A home with one run of which nothing was said; tests work on copies."""
+    folder = tmp_path_factory.mktemp("described")
+    home = Home(folder / "home")
+    home.ensure()
+    ingest_into(home, two_layers(folder / "t.json"), run="serve")
+    return home
+
+
+@pytest.fixture
+def own(one: Home, tmp_path: Path) -> Home:
+    """A copy of that home."""
+    return copied(one, tmp_path / "own")
+
+
+def said(home: Home, run: str = "serve") -> dict[str, Any]:
+    """The facts of a run that are known."""
+    return {key: value for key, value in config_of(home, run).items() if value is not None}
+
+
+def test_a_run_toml_beside_traces_is_taken_and_archived(home: Home, tmp_path: Path) -> None:
+    """Its facts are those of the run of its folder, used by the build, and the file goes to the archive like the trace."""
+    drop(home, two_layers(tmp_path / "t.json"), "serve/t.json")
+    (home.inbox / "serve" / "run.toml").write_text('model = "some-model"\nhidden_size = 7168\ntp = 8\n')
+    settled(home.inbox / "serve" / "run.toml")
+    outcome = drain(home, QUIET)
+    assert (outcome.codes, outcome.built) == ([], ["serve"])
+    _, rows = run_query(home, "SELECT run_id, model, hidden_size, tp, layers FROM run_config")
+    assert [tuple(row) for row in rows] == [("serve", "some-model", 7168, 8, None)]
+    assert (home.archive / "serve" / "run.toml").is_file()
+    assert not (home.inbox / "serve").exists()
+    _, rows = run_query(home, "SELECT DISTINCT msg_nelems FROM activity WHERE category = 'allreduce'")
+    assert [tuple(row) for row in rows] == [(2 * 7168,)]
+
+
+def test_a_run_toml_alone_adds_to_a_run_that_is_there(own: Home) -> None:
+    """Dropped later, it is taken too, and the run is built anew."""
+    (own.inbox / "serve").mkdir()
+    settled_file = own.inbox / "serve" / "run.toml"
+    settled_file.write_text("hidden_size = 64\n")
+    settled(settled_file)
+    assert drain(own, QUIET).built == ["serve"]
+    assert said(own) == {"hidden_size": 64}
+
+
+def test_a_bad_run_toml_is_quarantined_and_the_traces_go_on(home: Home, tmp_path: Path) -> None:
+    """Exit code 3, the reason beside it, and the run is built without it."""
+    drop(home, two_layers(tmp_path / "t.json"), "serve/t.json")
+    (home.inbox / "serve" / "run.toml").write_text("layer = 61\n")
+    settled(home.inbox / "serve" / "run.toml")
+    outcome = drain(home, QUIET)
+    assert (outcome.codes, outcome.built) == ([ExitCode.TRACE], ["serve"])
+    assert int(ExitCode.TRACE) == 3
+    assert (home.quarantine / "serve" / "run.toml").is_file()
+    reason = reason_in(home, "serve")
+    assert "'layer'" in reason["found"]
+    assert "known facts" in reason["found"]
+    assert said(home) == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["layers = ", "layers = '61'", "layers = true", "layers = 61.5", "layers = 0", "tp = -8", "[model]\nname = 'x'", "unheard = 1"]
+)
+def test_what_a_run_toml_may_not_say(tmp_path: Path, text: str) -> None:
+    """No TOML, a wrong type, a number that is not above 0, a table, an unknown key: refused with the file's name."""
+    path = tmp_path / "run.toml"
+    path.write_text(text)
+    with pytest.raises(TraceError, match=r"run\.toml"):
+        read_run_toml(path)
+
+
+def test_a_run_toml_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    """Bytes that are not UTF-8 are named as what was found."""
+    path = tmp_path / "run.toml"
+    path.write_bytes(b"model = '\xff'")
+    with pytest.raises(TraceError, match="no TOML"):
+        read_run_toml(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("unheard", 1), ("run_id", "other"), ("layers", "61"), ("layers", 61.0), ("layers", True), ("model", 5), ("measured_tpot_ms", "12"),
+        ("layers", 0), ("hidden_size", -1), ("measured_tpot_ms", 0), ("measured_tpot_ms", float("nan")), ("measured_tpot_ms", float("inf")),
+        ("layers", 2**31), ("sequence_parallel", 1), ("sequence_parallel", "yes"), ("tp", 0), ("experts", 0), ("dense_layers", -1), ("hbm_gbps", 0),
+    ],
+)  # fmt: skip
+def test_what_may_not_be_said(key: str, value: object) -> None:
+    """Unknown facts, wrong types, and numbers that are not above 0, not finite or too large for their column."""
+    with pytest.raises(UsageError, match=key):
+        checked({key: value})
+
+
+def test_every_fact_can_be_said() -> None:
+    """Each field of the contract takes a value of its type; a whole number of ms is a number."""
+    values: dict[str, Any] = {name: {"INTEGER": 8, "DOUBLE": 12, "VARCHAR": "x", "BOOLEAN": False}[kind] for name, kind in fields().items()}
+    values["groups"] = "tp:0,1"
+    assert checked(values) == values
+
+
+@pytest.mark.parametrize("value", ["tp:0,1", "tp:0,1;tp:2,3;ep:0,1,2,3", "ep:7;dp:10,11;pp:0,4"])
+def test_groups_are_purposes_and_their_ranks(value: str) -> None:
+    """One group or several, a rank once for each purpose."""
+    assert checked({"groups": value}) == {"groups": value}
+
+
+@pytest.mark.parametrize(
+    "value", ["", "0,1", "tp=0,1", "tp:0-3", "tp:0,1;", "tp:0, 1", "xx:0,1", "tp:0,1;tp:1,2", "tp:0,0", "tp:1234567", "tp:0,1\n"]
+)
+def test_groups_that_cannot_be(value: str) -> None:
+    """Another form, an unknown purpose, or a rank twice for one purpose: refused with what it should look like, or the rank."""
+    with pytest.raises(UsageError, match=r"groups = .*(reads? like tp:0,1;tp:2,3;ep:0,1,2,3|twice in tp)"):
+        checked({"groups": value})
+
+
+@pytest.mark.parametrize("name", ["dense_layers", "shared_experts"])
+def test_a_model_may_lack_what_can_be_0(name: str) -> None:
+    """No dense layers, or no shared experts, is a fact."""
+    assert checked({name: 0}) == {name: 0}
+
+
+def test_yes_and_no_are_kept(home: Home) -> None:
+    """False is a fact too, and stays when another is said."""
+    describe(home, "serve", {"sequence_parallel": False})
+    describe(home, "serve", {"layers": 2})
+    assert said(home) == {"layers": 2, "sequence_parallel": False}
+
+
+def test_a_run_toml_says_groups_and_yes_or_no(tmp_path: Path) -> None:
+    """As TOML writes them."""
+    path = tmp_path / "run.toml"
+    path.write_text('groups = "tp:0,1"\nsequence_parallel = true\nhbm_gbps = 4800\n')
+    assert read_run_toml(path) == {"groups": "tp:0,1", "sequence_parallel": True, "hbm_gbps": 4800}
+
+
+def test_what_was_said_before_stays(home: Home) -> None:
+    """A second description adds; only what is said anew changes; nothing is lost when a value is refused."""
+    describe(home, "serve", {"layers": 61, "model": "a"})
+    describe(home, "serve", {"hidden_size": 7168, "model": "it's b"})
+    with pytest.raises(UsageError):
+        describe(home, "serve", {"layers": 0})
+    assert said(home) == {"layers": 61, "hidden_size": 7168, "model": "it's b"}
+
+
+def test_runs_are_described_apart(home: Home) -> None:
+    """Facts of one run are not another's."""
+    describe(home, "a", {"layers": 1})
+    describe(home, "b", {"layers": 2})
+    assert (said(home, "a"), said(home, "b"), said(home, "c")) == ({"layers": 1}, {"layers": 2}, {})
+
+
+@pytest.fixture(scope="module")
+def told(one: Home, tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """A copy of that home of which the command was told a few facts."""
+    home = copied(one, tmp_path_factory.mktemp("told") / "home")
+    describe(home, "serve", {"model": "said before"})
+    done = command("--home", home.root, "describe", "serve", "--layers", "2", "--hidden", "7168", "--tpot-ms", "0.05")
+    assert (done.returncode, done.stdout) == (0, "serve\n"), done.stderr
+    return home
+
+
+def test_the_command_adds_facts(told: Home) -> None:
+    """What the options say stands beside what was said before."""
+    assert said(told) == {"model": "said before", "layers": 2, "hidden_size": 7168, "measured_tpot_ms": 0.05}
+
+
+def test_describing_a_run_rebuilds_it(one: Home, told: Home) -> None:
+    """With the hidden size known, all-reduces without arguments have a message size, and say where it came from."""
+    question = "SELECT DISTINCT msg_nelems, msg_source FROM activity WHERE category = 'allreduce'"
+    assert [tuple(row) for row in run_query(one, question)[1]] == [(None, None)]
+    assert [tuple(row) for row in run_query(told, question)[1]] == [(2 * 7168, "scheduled tokens x hidden_size")]
+
+
+def test_show_compares_with_the_measured_time(told: Home) -> None:
+    """The measured time, the trace's, and how many times that it is."""
+    shown = command("--home", told.root, "show", "serve", columns=160)
+    assert "measured without a profiler: 0.05 ms a token; this trace: 0.100 ms, 2.00 times that" in shown.stdout, shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["serve"], "nothing said"),
+        (["nobody", "--layers", "61"], "no run 'nobody'"),
+        (["serve", "--layers", "0"], "not above 0"),
+        (["serve", "--tpot-ms", "-1"], "not above 0"),
+    ],
+)
+def test_the_command_refuses(one: Home, arguments: list[str], message: str) -> None:
+    """Nothing said, an unknown run, a value that cannot be: exit code 2, one line, and nothing changes."""
+    done = command("--home", one.root, "describe", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert said(one) == {}
+
+
+NESTED = st.sampled_from([10, 3000]).map(lambda depth: b"x=" + b"[" * depth)
+TOML_LIKE = st.text("[]{}=\"'\n#.,x01 tlayers", max_size=200).map(str.encode)
+
+
+@given(st.one_of(st.binary(max_size=200), TOML_LIKE, NESTED))
+def test_any_bytes_are_facts_or_a_trace_error(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    """Nothing that stands in a run.toml ends in another error."""
+    path = tmp_path_factory.getbasetemp() / "any-run.toml"
+    path.write_bytes(data)
+    with suppress(TraceError):
+        assert read_run_toml(path).keys() <= fields().keys()

@@ -1,0 +1,1 @@
+"""Rows in, rows out for each SQL model."""
