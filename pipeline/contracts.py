@@ -73,7 +73,9 @@ class Contract:
         key = [k for k in self.grain if k in dict(wanted)]
         if key and strict_nulls:
             names = ", ".join(f'"{k}"' for k in key)
-            dup = con.sql(f"SELECT {names}, count(*) FROM {relation} GROUP BY ALL HAVING count(*) > 1 LIMIT 1").fetchall()
+            dup = con.sql(
+                f"SELECT {names}, count(*) FROM {relation} GROUP BY ALL HAVING count(*) > 1 LIMIT 1"
+            ).fetchall()
             if dup:
                 raise ContractError(f"{self.layer}.{self.table}: {names} is not unique: {dup[0]}")
 

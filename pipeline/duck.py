@@ -44,7 +44,9 @@ def working(spill: Path, *, threads: int, memory_limit: str) -> duckdb.DuckDBPyC
         }
     )
     con.execute(NO_SELF_JOINED_WINDOWS)
-    con.execute("SET asof_loop_join_threshold = 0")  # a small left side would make ASOF joins quadratic in the right one
+    con.execute(
+        "SET asof_loop_join_threshold = 0"
+    )  # a small left side would make ASOF joins quadratic in the right one
     return con
 
 
@@ -118,7 +120,9 @@ def _stop(result: Future[Any], interrupt: Callable[[], None], code: ExitCode, te
     os._exit(int(code))
 
 
-def rows(con: duckdb.DuckDBPyConnection, sql: str, params: list[Any] | dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
+def rows(
+    con: duckdb.DuckDBPyConnection, sql: str, params: list[Any] | dict[str, Any] | None = None
+) -> list[tuple[Any, ...]]:
     """All rows of one query; leaves nothing open on the connection."""
     return con.execute(sql, params or []).fetchall() if params else con.execute(sql).fetchall()
 

@@ -46,7 +46,11 @@ class WorkerDied(StepledgerError):
     """The process that did a piece of work was killed, and again when it did that piece alone."""
 
 
-_HOME_TROUBLE = {errno.ENOSPC: "its disk is full", errno.EDQUOT: "its quota is used up", errno.EROFS: "it is read-only"}
+_HOME_TROUBLE = {
+    errno.ENOSPC: "its disk is full",
+    errno.EDQUOT: "its quota is used up",
+    errno.EROFS: "it is read-only",
+}
 _HOME_TEXTS = {os.strerror(number): trouble for number, trouble in _HOME_TROUBLE.items()}
 _WRITE_FAILED = re.compile(rf'\\?": ({"|".join(map(re.escape, _HOME_TEXTS))})(?:",|$)')
 """How DuckDB ends what it reports of a file that it could not write: the path in quotes, then the text of errno."""
@@ -100,7 +104,9 @@ class TraceError(StepledgerError):
         return _trace_error, (type(self), self.file, self.where, self.found, self.wanted, self.advice)
 
 
-def _trace_error(kind: type[TraceError], file: str, where: str, found: str, wanted: str, advice: str) -> TraceError:
+def _trace_error(
+    kind: type[TraceError], file: str, where: str, found: str, wanted: str, advice: str
+) -> TraceError:
     """A TraceError from its parts: it comes back from a worker process whole."""
     return kind(file, where=where, found=found, wanted=wanted, advice=advice)
 

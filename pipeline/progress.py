@@ -11,7 +11,14 @@ from datetime import UTC, datetime
 import orjson
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, SpinnerColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.progress import Progress as Bars
 
 from pipeline.text import printable
@@ -55,7 +62,13 @@ class Progress:
         if not self._has_bars or total == 0:
             yield lambda _count: None
             return
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+        )
         with Bars(*columns, console=self._console, transient=True) as bars:
             self._bars = bars
             task = bars.add_task(escape(printable(text)), total=total)
@@ -70,6 +83,8 @@ class Progress:
         if not self._has_bars:
             yield
             return
-        with Bars(SpinnerColumn(), TextColumn("{task.description}"), console=self._console, transient=True) as bars:
+        with Bars(
+            SpinnerColumn(), TextColumn("{task.description}"), console=self._console, transient=True
+        ) as bars:
             bars.add_task(escape(printable(text)))
             yield

@@ -20,7 +20,10 @@ os.environ.pop("COLUMNS", None)  # a width given from outside (pytest-xdist sets
 
 # CI looks at the same examples every time; everybody else looks at new ones.
 settings.register_profile(
-    "default", derandomize="CI" in os.environ, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    "default",
+    derandomize="CI" in os.environ,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("default")
 

@@ -57,11 +57,15 @@ def test_units_stand_in_the_names(contract: Contract) -> None:
         if column.name in {"start", "end", "dur", "duration", "wall", "busy", "exposed", "idle", "ts"}:
             pytest.fail(f"{column.name} has no unit")
         if column.type == "DOUBLE":
-            assert {"ms", "us", "gbps", "share", "confidence", "ratio"} & set(column.name.split("_")), column.name
+            assert {"ms", "us", "gbps", "share", "confidence", "ratio"} & set(column.name.split("_")), (
+                column.name
+            )
 
 
 @pytest.mark.parametrize("contract", ALL, ids=lambda c: f"{c.layer}.{c.table}")
-def test_duckdb_knows_every_type_under_its_own_name(contract: Contract, con: duckdb.DuckDBPyConnection) -> None:
+def test_duckdb_knows_every_type_under_its_own_name(
+    contract: Contract, con: duckdb.DuckDBPyConnection
+) -> None:
     """The type in the contract is the one that DESCRIBE gives back, else no table could ever match."""
     contract.check(con, f"({contract.empty_query()})", strict_nulls=False)
 
@@ -81,17 +85,32 @@ def test_a_table_that_fits_passes(con: duckdb.DuckDBPyConnection) -> None:
 
 def test_the_select_list_makes_a_table_fit(con: duckdb.DuckDBPyConnection) -> None:
     """It casts and orders the columns and leaves others out."""
-    CONTRACT.check(con, f"(SELECT {CONTRACT.select_list()} FROM (SELECT 3 AS rank, 'x' AS other, 0 AS step, 't' AS trace_id))")
+    CONTRACT.check(
+        con,
+        f"(SELECT {CONTRACT.select_list()} FROM (SELECT 3 AS rank, 'x' AS other, 0 AS step, 't' AS trace_id))",
+    )
 
 
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        (GOOD.replace("0::BIGINT", "0::INTEGER"), r"marts\.sample: columns differ from schemas/: .*'step', 'INTEGER'"),
-        ("SELECT 't' AS trace_id, 0::BIGINT AS step", r"marts\.sample: columns differ from schemas/: .*'rank', 'INTEGER'"),
+        (
+            GOOD.replace("0::BIGINT", "0::INTEGER"),
+            r"marts\.sample: columns differ from schemas/: .*'step', 'INTEGER'",
+        ),
+        (
+            "SELECT 't' AS trace_id, 0::BIGINT AS step",
+            r"marts\.sample: columns differ from schemas/: .*'rank', 'INTEGER'",
+        ),
         (f"{GOOD}, 1 AS extra", r"marts\.sample: columns differ from schemas/: .*'extra'"),
-        ("SELECT 0::BIGINT AS step, 't' AS trace_id, 3::INTEGER AS rank", r"marts\.sample: columns differ from schemas/: the order of columns"),
-        (GOOD.replace("0::BIGINT", "NULL::BIGINT"), r"marts\.sample: NULL where schemas/ says never: {'step': 1}"),
+        (
+            "SELECT 0::BIGINT AS step, 't' AS trace_id, 3::INTEGER AS rank",
+            r"marts\.sample: columns differ from schemas/: the order of columns",
+        ),
+        (
+            GOOD.replace("0::BIGINT", "NULL::BIGINT"),
+            r"marts\.sample: NULL where schemas/ says never: {'step': 1}",
+        ),
         (f"{GOOD} UNION ALL {GOOD}", r"marts\.sample: \"trace_id\", \"step\" is not unique: \('t', 0, 2\)"),
     ],
     ids=["a wrong type", "a missing column", "one too many", "another order", "a NULL", "a repeated key"],
@@ -113,7 +132,9 @@ RECORDED = GOLDEN / "contracts.toml"
 
 def contract_fingerprint() -> str:
     """What tells these tables from any others: names, columns in order, types, grain; not what is said about them."""
-    shapes = [[c.layer, c.table, list(c.grain), [[column.name, column.type] for column in c.columns]] for c in ALL]
+    shapes = [
+        [c.layer, c.table, list(c.grain), [[column.name, column.type] for column in c.columns]] for c in ALL
+    ]
     return hashlib.sha256(orjson.dumps(sorted(shapes))).hexdigest()[:16]
 
 
@@ -126,4 +147,6 @@ def test_tables_do_not_change_without_a_new_version() -> None:
             f"schemas/ differs from what version {latest} was: set CONTRACT_VERSION = {latest + 1} in pipeline/contracts.py "
             f'and add the line `{latest + 1} = "{now}"` to tests/golden/contracts.toml'
         )
-    assert latest == CONTRACT_VERSION, f"record the fingerprint of version {CONTRACT_VERSION} in tests/golden/contracts.toml: {now}"
+    assert latest == CONTRACT_VERSION, (
+        f"record the fingerprint of version {CONTRACT_VERSION} in tests/golden/contracts.toml: {now}"
+    )

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.errors import ContractError, ExitCode, ModelError, SideFile, StepledgerError, TraceError, UnfinishedFile, UsageError, exit_code_for
+from pipeline.errors import (
+    ContractError,
+    ExitCode,
+    ModelError,
+    SideFile,
+    StepledgerError,
+    TraceError,
+    UnfinishedFile,
+    UsageError,
+    exit_code_for,
+)
 
 TRACE = TraceError("f.json", where="byte 7", found="a comma", wanted="an event", advice="Record it again.")
 

@@ -14,7 +14,9 @@ NONE = (None,) * 6
 
 
 def _parsed(*names: str, columns: str) -> list[tuple[Any, ...]]:
-    notes: list[Row] = [{"name": name, "start_ns": 100 * n, "end_ns": 100 * n + 50} for n, name in enumerate(names)]
+    notes: list[Row] = [
+        {"name": name, "start_ns": 100 * n, "end_ns": 100 * n + 50} for n, name in enumerate(names)
+    ]
     return run_model("int_step_marker", {"stg_annotation": notes}, columns, "step")
 
 
@@ -105,19 +107,27 @@ def test_other_annotations_are_no_steps(name: str) -> None:
 
 
 def _nested(outer: str, inner: str) -> list[tuple[Any, ...]]:
-    notes: list[Row] = [{"name": outer, "start_ns": 0, "end_ns": 100}, {"name": inner, "start_ns": 10, "end_ns": 90}]
+    notes: list[Row] = [
+        {"name": outer, "start_ns": 0, "end_ns": 100},
+        {"name": inner, "start_ns": 10, "end_ns": 90},
+    ]
     return run_model("int_step_marker", {"stg_annotation": notes}, "engine, label")
 
 
 def test_two_families_of_one_trace_count_once() -> None:
     """Patched builds nest SGLang's marker in one of vLLM's form: one step, by the outer family alone, and the same in reverse."""
-    outer, inner = "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55086sqsq32sqsk55086)", "step[DECODE bs=32]"
+    outer, inner = (
+        "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55086sqsq32sqsk55086)",
+        "step[DECODE bs=32]",
+    )
     assert _nested(outer, inner) == _nested(inner, outer) == [("vllm", outer)]
 
 
 def test_families_are_chosen_for_the_whole_trace() -> None:
     """Where one family marks some steps and another all, those of the trusted one are taken and no step is counted twice."""
-    found = _parsed("step[DECODE bs=1]", "execute_context_0(0)_generation_1(1)", "ProfilerStep#3", columns="engine")
+    found = _parsed(
+        "step[DECODE bs=1]", "execute_context_0(0)_generation_1(1)", "ProfilerStep#3", columns="engine"
+    )
     assert found == [("vllm",)]
 
 

@@ -58,7 +58,9 @@ def test_recipe_answers_on_the_demo(demo_home: Home, recipe: str) -> None:
 def test_every_command_is_listed() -> None:
     """The README's table of commands names every command, and none that does not exist."""
     listed = set(re.findall(r"^\| `stepledger (\w+)", TEXT, re.MULTILINE))
-    commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    commands = {
+        command.name or command.callback.__name__ for command in app.registered_commands if command.callback
+    }
     assert listed == commands | {str(group.name) for group in app.registered_groups}
 
 

@@ -22,7 +22,9 @@ from tests.support.homes import environment, fingerprint
 
 _LONG = "SELECT repeat('k', 200) || n AS s FROM range(1_000_000_000) AS r (n) ORDER BY hash(n)"
 SPILLING = f"SELECT max(s) FROM ({_LONG} LIMIT 900_000_000)"
-LITTLE_MEMORY = "from pipeline import duck\nfrom pipeline.cli import app\nduck.READ_MEMORY = '80MB'\napp.main()"
+LITTLE_MEMORY = (
+    "from pipeline import duck\nfrom pipeline.cli import app\nduck.READ_MEMORY = '80MB'\napp.main()"
+)
 PATIENCE_S = 120
 
 

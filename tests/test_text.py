@@ -78,7 +78,11 @@ def test_every_way_to_print_goes_through_one_function() -> None:
     direct = re.compile(r"\bprint\(|sys\.std(out|err)\.write|typer\.(echo|secho)\(|\.confirm\(")
     package = Path(pipeline.__file__).parent
     modules = package.rglob("*.py")
-    found = {path.relative_to(package).as_posix() for path in modules if direct.search(path.read_text(encoding="utf-8"))}
+    found = {
+        path.relative_to(package).as_posix()
+        for path in modules
+        if direct.search(path.read_text(encoding="utf-8"))
+    }
     assert found == {
         "cli/app.py",
         "cli/lake.py",

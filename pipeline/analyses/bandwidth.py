@@ -12,7 +12,7 @@ from pipeline.analyses.memory import Part, parts
 from pipeline.analyses.report import Report
 from pipeline.analyses.step_facts import StepFacts, config_of, step_facts
 from pipeline.errors import UsageError
-from pipeline.models.interconnects import links, memory_of
+from pipeline.models.interconnects import interconnects, memory_of
 
 _MESSAGES = (
     "source", "phase", "op", "kind", "algorithm", "ranks", "size_bytes", "size_source", "calls", "us_p50", "floor_us", "wait_share", "algbw", "busbw",
@@ -51,18 +51,24 @@ def _messages(run_id: str, rows: list[dict[str, Any]], config: dict[str, Any]) -
             f"{LATENCY}: below {LATENCY_BOUND:.0f} times the time of the shortest messages, so its size does not matter and no bandwidth is said"
         )
     if any(row["is_latency_bound"] is None and row["size_bytes"] is not None for row in rows):
-        notes.append("latency floor not known (no message up to 32 KiB, no link said): a short message's bandwidth is too low to mean anything")
+        notes.append(
+            "latency floor not known (no message up to 32 KiB, no link said): a short message's bandwidth is too low to mean anything"
+        )
     if any(row["size_bytes"] is None for row in rows):
-        notes.append("sizes are missing where calls carry no arguments and hidden_size, dtype or tokens are not known")
+        notes.append(
+            "sizes are missing where calls carry no arguments and hidden_size, dtype or tokens are not known"
+        )
     if any(row["is_fused"] for row in rows):
         notes.append("fused kernels do other work too: their bandwidth is too low")
     if any(row["floor_source"] != "last rank" for row in rows):
         notes.append("where ranks cannot be compared the floor is the 10th percentile of durations")
-    link = links().get(str(config.get("link")))
+    link = interconnects().get(str(config.get("link")))
     if link:
         notes.append(f"link {link.name}: {link.gbps:g} GB/s for one GPU in one direction ({link.source})")
     elif config.get("link"):
-        notes.append(f"link {config['link']!r} is not in schemas/links.toml; known: {', '.join(links())}")
+        notes.append(
+            f"link {config['link']!r} is not in schemas/interconnects.toml; known: {', '.join(interconnects())}"
+        )
     else:
         notes.append("link not said (`stepledger describe --link pcie4_x16`): no limit to hold it against")
     return Report(f"Messages in run {run_id}", _MESSAGES, [_message(row) for row in rows], notes)
@@ -70,7 +76,11 @@ def _messages(run_id: str, rows: list[dict[str, Any]], config: dict[str, Any]) -
 
 def _message(row: dict[str, Any]) -> list[Any]:
     speeds = [row["algbw_gbps"], row["busbw_gbps"], row["link_share"]]
-    shown = [LATENCY, LATENCY, None] if row["is_latency_bound"] else [None if v is None else round(v, 3) for v in speeds]
+    shown = (
+        [LATENCY, LATENCY, None]
+        if row["is_latency_bound"]
+        else [None if v is None else round(v, 3) for v in speeds]
+    )
     return [*(row[column] for column in _MESSAGES[:-3]), *shown]
 
 
@@ -81,7 +91,9 @@ def memory_report(con: duckdb.DuckDBPyConnection, facts: StepFacts) -> Report:
     tokens = (facts.global_tokens if (facts.config.get("ep") or 1) > 1 else facts.tokens) or 0
     made = parts(facts.config, tokens, facts.requests) if tokens else []
     rows = [memory_row(part, times.get(part.name), ceiling) for part in made]
-    if made and all(row[-1] == "" for row in rows):  # a part that was refused, or is an upper bound only, makes no whole
+    if made and all(
+        row[-1] == "" for row in rows
+    ):  # a part that was refused, or is an upper bound only, makes no whole
         whole = Part("all of it", (), _total(made, "resident_bytes"), _total(made, "read_bytes"), "")
         rows.append(memory_row(whole, times.get(whole.name), ceiling))
     notes = [
@@ -106,9 +118,16 @@ def ceiling_of(facts: StepFacts) -> tuple[float | None, str]:
 def attention_load(con: duckdb.DuckDBPyConnection, facts: StepFacts) -> float | None:
     """Share of the memory's bandwidth that attention uses in a step; None where facts lack."""
     ceiling, _ = ceiling_of(facts)
-    kv = next((part for part in parts(facts.config, facts.tokens or 1, facts.requests) if part.name == "KV cache"), None)
+    kv = next(
+        (part for part in parts(facts.config, facts.tokens or 1, facts.requests) if part.name == "KV cache"),
+        None,
+    )
     us = union_us(con, facts).get("KV cache")
-    return None if ceiling is None or kv is None or kv.read_bytes is None or not us else min(1.0, kv.read_bytes / us / 1e3 / ceiling)
+    return (
+        None
+        if ceiling is None or kv is None or kv.read_bytes is None or not us
+        else min(1.0, kv.read_bytes / us / 1e3 / ceiling)
+    )
 
 
 def _total(made: list[Part], name: str) -> float:
@@ -128,7 +147,9 @@ def memory_row(part: Part, us: float | None, ceiling: float | None) -> list[Any]
     if part.expert_bytes:
         says = f"routing skewed, at most {ceiling * 1e3 * us / part.expert_bytes:.1f} experts a layer"
     else:
-        says = "more than the memory can give: the facts said are not this run's, or the cache holds part of it"
+        says = (
+            "more than the memory can give: the facts said are not this run's, or the cache holds part of it"
+        )
     return [*sizes, round(us, 1), None, None, says]
 
 

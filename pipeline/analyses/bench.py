@@ -31,12 +31,20 @@ def bench_reports(con: duckdb.DuckDBPyConnection, run_id: str, table: str | None
             table_of(con, run_id, None)  # says so where there is no table at all
     else:
         latencies = table_of(con, run_id, table)
-        name, found = latencies.name, beside(duck.dicts(con, "SELECT * FROM bandwidth WHERE run_id = $1 ORDER BY ALL", [run_id]), latencies)
+        name, found = (
+            latencies.name,
+            beside(
+                duck.dicts(con, "SELECT * FROM bandwidth WHERE run_id = $1 ORDER BY ALL", [run_id]), latencies
+            ),
+        )
     if not found:
         raise UsageError(
             f"run {run_id}: no collective of its traces has an operation and size of {name}; sizes in graphs need hidden_size (`stepledger describe`)"
         )
-    return [_report(run_id, name, source, [row for row in found if row["source"] == source]) for source in sorted({r["source"] for r in found})]
+    return [
+        _report(run_id, name, source, [row for row in found if row["source"] == source])
+        for source in sorted({r["source"] for r in found})
+    ]
 
 
 def beside(traced: list[dict[str, Any]], latencies: LatencyTable) -> list[dict[str, Any]]:
@@ -44,15 +52,35 @@ def beside(traced: list[dict[str, Any]], latencies: LatencyTable) -> list[dict[s
     made = []
     for trace in traced:
         for row in latencies.rows:
-            if row["op"] != trace["op"] or (row.get("ranks") and trace["ranks"] and row["ranks"] != trace["ranks"]):
+            if row["op"] != trace["op"] or (
+                row.get("ranks") and trace["ranks"] and row["ranks"] != trace["ranks"]
+            ):
                 continue
             whose = row.get("bytes_of")
-            size = trace["out_bytes"] if whose == "output" else trace["in_bytes"] if whose or trace["in_bytes"] == trace["out_bytes"] else None
+            size = (
+                trace["out_bytes"]
+                if whose == "output"
+                else trace["in_bytes"]
+                if whose or trace["in_bytes"] == trace["out_bytes"]
+                else None
+            )
             if size is None or row.get("bytes") != size:
                 continue
             made.append(
                 {
-                    **{name: trace[name] for name in ("source", "phase", "op", "kind", "in_bytes", "wait_share", "calls", "floor_source")},
+                    **{
+                        name: trace[name]
+                        for name in (
+                            "source",
+                            "phase",
+                            "op",
+                            "kind",
+                            "in_bytes",
+                            "wait_share",
+                            "calls",
+                            "floor_source",
+                        )
+                    },
                     "mode": row.get("mode"),
                     "table_clock": row["measured"],
                     "table_us": row["us"],
@@ -68,7 +96,11 @@ def beside(traced: list[dict[str, Any]], latencies: LatencyTable) -> list[dict[s
 
 
 def _report(run_id: str, name: str, source: str, rows: list[dict[str, Any]]) -> Report:
-    notes = ["trace: kernel durations over complete steps, p50 with waiting and the floor without (" + _list(rows, "floor_source") + ")"]
+    notes = [
+        "trace: kernel durations over complete steps, p50 with waiting and the floor without ("
+        + _list(rows, "floor_source")
+        + ")"
+    ]
     if not all(row["is_same_clock"] for row in rows):
         notes.append(
             "DIFFERENT CLOCKS: a table's wall time holds the launch and what lies between calls, a kernel's duration does not; ratios across them "
@@ -76,7 +108,12 @@ def _report(run_id: str, name: str, source: str, rows: list[dict[str, Any]]) -> 
         )
     if any(row["table_ranks"] is None for row in rows):
         notes.append("the table does not say how many ranks took part: taken to be as many as in the trace")
-    return Report(f"Run {run_id} ({source}) beside {name}", _COLUMNS, [[row[column] for column in _COLUMNS] for row in rows], notes)
+    return Report(
+        f"Run {run_id} ({source}) beside {name}",
+        _COLUMNS,
+        [[row[column] for column in _COLUMNS] for row in rows],
+        notes,
+    )
 
 
 def _list(rows: list[dict[str, Any]], column: str) -> str:

@@ -71,10 +71,14 @@ def _screen(con: duckdb.DuckDBPyConnection, facts: dict[str, Any], phase: str | 
             f"SELECT method, is_used, is_agreed, sum(steps)::BIGINT AS steps, sum(compared_with)::BIGINT AS compared_with, "
             f"(SELECT min(confidence) FROM steps WHERE {within}) AS confidence FROM step_methods WHERE {where} GROUP BY ALL ORDER BY method",
         ),
-        measured_tpot_ms=duck.scalar(con, f"SELECT max(measured_tpot_ms) FROM run_config WHERE run_id = {literal(facts['run_id'])}"),
+        measured_tpot_ms=duck.scalar(
+            con, f"SELECT max(measured_tpot_ms) FROM run_config WHERE run_id = {literal(facts['run_id'])}"
+        ),
         ranks=duck.dicts(con, _RANKS.format(within=within)),
         rollups=duck.dicts(con, f"SELECT * FROM run_breakdown WHERE {within} ORDER BY ms_mean DESC, rollup"),
-        subtotals=duck.dicts(con, _SUBTOTALS.format(within=within, communication=", ".join(map(literal, _COMMUNICATION)))),
+        subtotals=duck.dicts(
+            con, _SUBTOTALS.format(within=within, communication=", ".join(map(literal, _COMMUNICATION)))
+        ),
         capture=duck.dicts(
             con,
             f"SELECT rollup, count(*) AS calls, sum(dur_ns)::BIGINT AS busy_ns, sum(exposed_ns)::BIGINT AS exposed_ns FROM activity "

@@ -11,15 +11,35 @@ import duckdb
 from pipeline import duck
 from pipeline.analyses.compare.comparable import Fact, facts
 from pipeline.analyses.compare.compare import passed_checks
-from pipeline.analyses.compare.sample import chosen, phases_of, side_of
-from pipeline.analyses.compare.workload import work_of
+from pipeline.analyses.compare.sample import chosen, phases_of, sample_of
+from pipeline.analyses.compare.workload import workload_of
 from pipeline.analyses.report import Report
 from pipeline.errors import UsageError
 from pipeline.lake.home import Home
 from pipeline.lake.reading import find_run, reading, stable
 
-COLUMNS = ("category", "global_batch", "graph_tokens", "context_tokens", "ms_p50", "exposed_ms_p50", "us_per_request", "calls", "steps", "run")
-SHAPES = ("global_batch", "graph_tokens", "context_tokens", "wall_ms_p50", "gpu_ms_p50", "us_per_request", "steps", "run")
+COLUMNS = (
+    "category",
+    "global_batch",
+    "graph_tokens",
+    "context_tokens",
+    "ms_p50",
+    "exposed_ms_p50",
+    "us_per_request",
+    "calls",
+    "steps",
+    "run",
+)
+SHAPES = (
+    "global_batch",
+    "graph_tokens",
+    "context_tokens",
+    "wall_ms_p50",
+    "gpu_ms_p50",
+    "us_per_request",
+    "steps",
+    "run",
+)
 _SIZE_FACTS = {"global batch", "prompt tokens", "graph tokens", "context", "inflation", "kernels of a step"}
 """What may differ along a curve; anything else that differs is a second cause, and is named."""
 # Steps of one size of a run: `context` is the median of what the markers tell of a request, else what was said of the run.
@@ -73,13 +93,15 @@ def _curve(con: duckdb.DuckDBPyConnection, runs: Sequence[str], phase: str | Non
     notes = passed_checks(con, run_ids)
     keys = chosen([phases_of(con, run_id) for run_id in run_ids], run_ids, phase)
     if len({p for _, p in keys}) > 1:
-        raise UsageError(f"the runs have no phase in common: {', '.join(f'{run} {p}' for run, (_, p) in zip(run_ids, keys, strict=True))}")
+        raise UsageError(
+            f"the runs have no phase in common: {', '.join(f'{run} {p}' for run, (_, p) in zip(run_ids, keys, strict=True))}"
+        )
     rows: list[list[Any]] = []
     shapes: list[list[Any]] = []
     seen = []
     for run_id, key in zip(run_ids, keys, strict=True):
-        side = side_of(con, run_id, *key)
-        work = work_of(con, side)
+        side = sample_of(con, run_id, *key)
+        work = workload_of(con, side)
         seen.append((side, work))
         for point in duck.rows(con, _POINTS, {"run": run_id, "source": side.source}):
             _add(point, run_id, work.config.get("context_tokens"), rows, shapes)
@@ -93,14 +115,32 @@ def _curve(con: duckdb.DuckDBPyConnection, runs: Sequence[str], phase: str | Non
         *notes,
     ]
     if any(row[2] is None for row in shapes):
-        notes.append("context_tokens is empty where neither markers nor run_config tell it (`stepledger describe RUN --context-tokens N`)")
+        notes.append(
+            "context_tokens is empty where neither markers nor run_config tell it (`stepledger describe RUN --context-tokens N`)"
+        )
     return [
-        Report(f"Time of a {phase} step by kind of work against its size, {len(run_ids)} runs", COLUMNS, rows, notes),
-        Report("The sizes", SHAPES, shapes, ["wall_ms_p50: of steps that a step of the same phase follows; gpu_ms_p50: all kernels, summed"]),
+        Report(
+            f"Time of a {phase} step by kind of work against its size, {len(run_ids)} runs",
+            COLUMNS,
+            rows,
+            notes,
+        ),
+        Report(
+            "The sizes",
+            SHAPES,
+            shapes,
+            ["wall_ms_p50: of steps that a step of the same phase follows; gpu_ms_p50: all kernels, summed"],
+        ),
     ]
 
 
-def _add(point: tuple[Any, ...], run_id: str, said_context: int | None, rows: list[list[Any]], shapes: list[list[Any]]) -> None:
+def _add(
+    point: tuple[Any, ...],
+    run_id: str,
+    said_context: int | None,
+    rows: list[list[Any]],
+    shapes: list[list[Any]],
+) -> None:
     batch, graph, context, wall, steps, category, busy, exposed, calls = point
     size = [batch, graph, said_context if context is None else round(context)]
     ms, shown = (_median_with_zeros(values, steps) for values in (busy, exposed))
@@ -128,8 +168,13 @@ def _mixed(found: Sequence[Fact], run_ids: Sequence[str]) -> list[str]:
     for fact in found:
         if fact.verdict == "differs" and fact.name not in _SIZE_FACTS:
             values[fact.name] |= {str(fact.before), str(fact.after)}
-    notes = [f"the runs differ in more than size: {name} ({', '.join(sorted(those))})" for name, those in values.items()]
-    unknown = sorted({fact.name for fact in found if fact.verdict == "not known" and fact.name not in _SIZE_FACTS})
+    notes = [
+        f"the runs differ in more than size: {name} ({', '.join(sorted(those))})"
+        for name, those in values.items()
+    ]
+    unknown = sorted(
+        {fact.name for fact in found if fact.verdict == "not known" and fact.name not in _SIZE_FACTS}
+    )
     if unknown and len(run_ids) > 1:
         notes.append(f"not known of all runs, so taken to be the same: {', '.join(unknown)}")
     return notes

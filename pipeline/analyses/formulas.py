@@ -47,10 +47,16 @@ def wire_factor(op: str, ranks: int, algorithm: str = "ring") -> float | None:
     return 1.0 if op in {"broadcast", "reduce", "send_recv"} else None
 
 
-def wire_bytes(op: str, size_bytes: float, ranks: int, algorithm: str = "ring", protocol: str = "simple") -> float | None:
+def wire_bytes(
+    op: str, size_bytes: float, ranks: int, algorithm: str = "ring", protocol: str = "simple"
+) -> float | None:
     """Bytes each GPU sends for one message. NCCL's LL protocol sends a flag with every 4 bytes: half is payload; LL128: 120 of 128."""
     factor = wire_factor(op, ranks, algorithm)
-    return None if factor is None else size_bytes * factor * {"simple": 1.0, "ll": 2.0, "ll128": 128 / 120}[protocol]
+    return (
+        None
+        if factor is None
+        else size_bytes * factor * {"simple": 1.0, "ll": 2.0, "ll128": 128 / 120}[protocol]
+    )
 
 
 def algbw_gbps(size_bytes: float, dur_us: float) -> float:
@@ -58,7 +64,9 @@ def algbw_gbps(size_bytes: float, dur_us: float) -> float:
     return size_bytes / dur_us / 1e3
 
 
-def busbw_gbps(op: str, size_bytes: float, dur_us: float, ranks: int, algorithm: str = "ring") -> float | None:
+def busbw_gbps(
+    op: str, size_bytes: float, dur_us: float, ranks: int, algorithm: str = "ring"
+) -> float | None:
     """Bus bandwidth: algorithm bandwidth x wire_factor, GB/s: what one link must carry (nccl-tests, doc/PERFORMANCE.md)."""
     factor = wire_factor(op, ranks, algorithm)
     return None if factor is None else algbw_gbps(size_bytes, dur_us) * factor
@@ -82,7 +90,9 @@ def remote_ranks(ranks: int, experts: int, top_k: int) -> float:
     return (ranks - 1) * (1 - comb(experts - experts // ranks, top_k) / comb(experts, top_k))
 
 
-def dispatch_bytes(tokens: float, token_bytes: float, ranks: int, experts: int, top_k: int, *, is_replicated: bool) -> float:
+def dispatch_bytes(
+    tokens: float, token_bytes: float, ranks: int, experts: int, top_k: int, *, is_replicated: bool
+) -> float:
     """Bytes that a rank sends to bring its tokens to their experts: none where every rank already holds them (tensor-parallel attention)."""
     return 0.0 if is_replicated else tokens * token_bytes * remote_ranks(ranks, experts, top_k)
 
@@ -157,7 +167,16 @@ def weight_bytes(weight_dtype: str) -> float | None:
     name, _, group = weight_dtype.lower().partition("_g")
     if group and not group.isdecimal():
         return None
-    plain = {"bfloat16": 2.0, "bf16": 2.0, "float16": 2.0, "fp16": 2.0, "half": 2.0, "float32": 4.0, "fp32": 4.0, "int8": 1.0}
+    plain = {
+        "bfloat16": 2.0,
+        "bf16": 2.0,
+        "float16": 2.0,
+        "fp16": 2.0,
+        "half": 2.0,
+        "float32": 4.0,
+        "fp32": 4.0,
+        "int8": 1.0,
+    }
     if name in plain:
         return plain[name] + (2 / int(group) if group and name == "int8" else 0.0)
     scaled = {"int4": (0.5, 2, 32), "mxfp4": (0.5, 1, 32), "nvfp4": (0.5, 1, 16), "fp8": (1.0, 4, 128 * 128)}

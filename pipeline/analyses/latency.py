@@ -40,7 +40,11 @@ class Curve:
         if not self.covers(size):
             if not extrapolate or not self.points or size <= 0:
                 return None
-            return self.points[0][1] if size < self.points[0][0] else self.points[-1][1] * size / self.points[-1][0]
+            return (
+                self.points[0][1]
+                if size < self.points[0][0]
+                else self.points[-1][1] * size / self.points[-1][0]
+            )
         before = max(p for p in self.points if p[0] <= size)
         after = min(p for p in self.points if p[0] >= size)
         if before[0] == after[0]:
@@ -63,7 +67,13 @@ class LatencyTable:
     def curve(self, op: str, ranks: int | None = None) -> Curve | None:
         """The curve of an operation: of these ranks (or where the table does not tell), graph before eager, out of place before in
         place, and one clock only: the table's wall time where it has one, since a what-if adds calls. None if it has none."""
-        rows = [row for row in self.rows if row["op"] == op and (ranks is None or row.get("ranks") in {None, ranks}) and not row.get("is_in_place")]
+        rows = [
+            row
+            for row in self.rows
+            if row["op"] == op
+            and (ranks is None or row.get("ranks") in {None, ranks})
+            and not row.get("is_in_place")
+        ]
         sized = [(row, size) for row in rows if (size := _size(row)) is not None and size > 0]
         if not sized:
             return None
@@ -75,7 +85,12 @@ class LatencyTable:
             if (row.get("measured") or "wall") == clock and row.get("mode") == mode:
                 by_size.setdefault(size, []).append(float(row["us"]))
         points = tuple((size, sum(us) / len(us)) for size, us in sorted(by_size.items()))
-        return Curve(op, points, f"{op}, {mode or 'mode not said'}, {clock} time", all(row.get("ranks") for row, _ in sized))
+        return Curve(
+            op,
+            points,
+            f"{op}, {mode or 'mode not said'}, {clock} time",
+            all(row.get("ranks") for row, _ in sized),
+        )
 
     def need(self, op: str, ranks: int | None) -> Curve:
         """The same; UsageError where the table has none."""
@@ -109,5 +124,9 @@ def table_of(con: duckdb.DuckDBPyConnection, run_id: str, table: str | None) -> 
             raise too_large(path.name, path.stat().st_size)
         return LatencyTable(rows_of(path.read_bytes(), path.name), path.name)
     owner = run_id if table is None else find_run(con, table)
-    rows = duck.dicts(con, f"SELECT {_COLUMNS} FROM raw.microbench WHERE run_id = $1 ORDER BY bench_id, line, is_in_place", [owner])
+    rows = duck.dicts(
+        con,
+        f"SELECT {_COLUMNS} FROM raw.microbench WHERE run_id = $1 ORDER BY bench_id, line, is_in_place",
+        [owner],
+    )
     return LatencyTable(rows, f"run {owner}")

@@ -41,14 +41,35 @@ def _shards(config: Mapping[str, Any]) -> int:
 
 
 def _experts(config: Mapping[str, Any], tokens: int) -> Part:
-    missing = _lacking(config, "hidden_size", "moe_intermediate_size", "experts", "experts_per_token", "layers", "dense_layers", "weight_dtype", "tp")
+    missing = _lacking(
+        config,
+        "hidden_size",
+        "moe_intermediate_size",
+        "experts",
+        "experts_per_token",
+        "layers",
+        "dense_layers",
+        "weight_dtype",
+        "tp",
+    )
     name, categories = "routed experts", ("moe_gemm",)
     if missing:
         return Part(name, categories, None, None, "", missing)
     each = weight_bytes(config["weight_dtype"])
     if each is None:
-        return Part(name, categories, None, None, "", (f"a weight_dtype that is known (not {config['weight_dtype']})",))
-    layers, experts, top_k = config["layers"] - config["dense_layers"], config["experts"], config["experts_per_token"]
+        return Part(
+            name,
+            categories,
+            None,
+            None,
+            "",
+            (f"a weight_dtype that is known (not {config['weight_dtype']})",),
+        )
+    layers, experts, top_k = (
+        config["layers"] - config["dense_layers"],
+        config["experts"],
+        config["experts_per_token"],
+    )
     per_expert = 3 * config["hidden_size"] * config["moe_intermediate_size"] * each / _shards(config) * layers
     read = distinct_experts(experts, top_k, tokens)
     note = (
@@ -60,7 +81,18 @@ def _experts(config: Mapping[str, Any], tokens: int) -> Part:
 
 def _weights(config: Mapping[str, Any]) -> Part:
     name, categories = "other weights", ("gemm",)
-    wanted = ("hidden_size", "layers", "dense_layers", "heads", "kv_lora_rank", "q_lora_rank", "intermediate_size", "vocab_size", "dtype", "tp")
+    wanted = (
+        "hidden_size",
+        "layers",
+        "dense_layers",
+        "heads",
+        "kv_lora_rank",
+        "q_lora_rank",
+        "intermediate_size",
+        "vocab_size",
+        "dtype",
+        "tp",
+    )
     missing = _lacking(config, *wanted)
     if config.get("experts"):
         missing += _lacking(config, "shared_experts", "moe_intermediate_size")
@@ -74,9 +106,18 @@ def _weights(config: Mapping[str, Any]) -> Part:
     dense = config["dense_layers"] if config.get("experts") else layers
     mlp = dense * 3 * hidden * config["intermediate_size"] / tp
     moe = layers - dense
-    shared = moe * 3 * hidden * (config.get("shared_experts") or 0) * (config.get("moe_intermediate_size") or 0) / tp
+    shared = (
+        moe
+        * 3
+        * hidden
+        * (config.get("shared_experts") or 0)
+        * (config.get("moe_intermediate_size") or 0)
+        / tp
+    )
     router = moe * hidden * (config.get("experts") or 0)
-    total = each * (layers * (replicated + sharded) + mlp + shared + router + config["vocab_size"] * hidden / tp)
+    total = each * (
+        layers * (replicated + sharded) + mlp + shared + router + config["vocab_size"] * hidden / tp
+    )
     whole = each * (layers * replicated + router) / 1e6
     note = (
         f"attention's projections, dense MLPs, shared experts, router and lm_head in {config['dtype']}; {whole:.0f} MB of them (q_a, kv_a, router) "
@@ -90,6 +131,10 @@ def _kv(config: Mapping[str, Any], requests: int | None) -> Part:
     missing = _lacking(config, "layers", "kv_lora_rank", "context_tokens", "dtype")
     each = weight_bytes(config["dtype"]) if config.get("dtype") else None
     if missing or each is None or requests is None:
-        return Part(name, categories, None, None, "", missing or ("the requests of a step, or a dtype that is known",))
+        return Part(
+            name, categories, None, None, "", missing or ("the requests of a step, or a dtype that is known",)
+        )
     read = config["layers"] * requests * config["context_tokens"] * (config["kv_lora_rank"] + ROPE) * each
-    return Part(name, categories, read, read, "MLA: every rank holds all of it, tensor parallelism does not divide it")
+    return Part(
+        name, categories, read, read, "MLA: every rank holds all of it, tensor parallelism does not divide it"
+    )

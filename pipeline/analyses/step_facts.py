@@ -62,8 +62,14 @@ def step_facts(con: duckdb.DuckDBPyConnection, run_id: str, phase: str = "decode
         "SELECT mode(coalesce(graph_tokens, generation_tokens)) FROM run_steps WHERE run_id = $1 AND source = $2 AND phases = $3",
         [run_id, source, phase],
     )
-    rollups = duck.dicts(con, "SELECT * FROM run_breakdown WHERE run_id = $1 AND source = $2 AND phase = $3", [run_id, source, phase])
-    gpu = duck.scalar(con, "SELECT min(gpu_name) FROM run_facts WHERE run_id = $1 AND source = $2", [run_id, source])
+    rollups = duck.dicts(
+        con,
+        "SELECT * FROM run_breakdown WHERE run_id = $1 AND source = $2 AND phase = $3",
+        [run_id, source, phase],
+    )
+    gpu = duck.scalar(
+        con, "SELECT min(gpu_name) FROM run_facts WHERE run_id = $1 AND source = $2", [run_id, source]
+    )
     return StepFacts(
         run_id,
         source,
@@ -88,7 +94,11 @@ def main_allreduce(con: duckdb.DuckDBPyConnection, facts: StepFacts) -> dict[str
         [facts.run_id, facts.source, facts.phase],
     )
     if not rows:
-        raise UsageError(f"run {facts.run_id} has no all-reduce in its {facts.phase} steps: there is nothing to take out")
+        raise UsageError(
+            f"run {facts.run_id} has no all-reduce in its {facts.phase} steps: there is nothing to take out"
+        )
     if rows[0]["size_bytes"] is None:
-        raise UsageError(f"run {facts.run_id}: bytes of its all-reduces are not known; say hidden_size and dtype (run.toml or `stepledger describe`)")
+        raise UsageError(
+            f"run {facts.run_id}: bytes of its all-reduces are not known; say hidden_size and dtype (run.toml or `stepledger describe`)"
+        )
     return rows[0]

@@ -83,25 +83,53 @@ def ranks(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Report]:
     """Waiting by rank, stragglers, clocks, refusals. Raises UsageError where no collective can be compared across ranks."""
     arguments = {"run": run_id}
     refused = [
-        (source, what, REASONS[why], calls, round(ms, 3), at) for source, what, why, calls, ms, at in con.execute(_REFUSED, arguments).fetchall()
+        (source, what, REASONS[why], calls, round(ms, 3), at)
+        for source, what, why, calls, ms, at in con.execute(_REFUSED, arguments).fetchall()
     ]
-    clocks = [(*row[:3], *(round(v, 3) for v in row[3:6]), row[6]) for row in con.execute(_CLOCKS, arguments).fetchall()]
+    clocks = [
+        (*row[:3], *(round(v, 3) for v in row[3:6]), row[6])
+        for row in con.execute(_CLOCKS, arguments).fetchall()
+    ]
     if not clocks:
-        why = "; ".join(f"{what}: {reason}" for what, reason in dict.fromkeys((row[1], row[2]) for row in refused)) or "it holds no collective"
+        why = (
+            "; ".join(
+                f"{what}: {reason}" for what, reason in dict.fromkeys((row[1], row[2]) for row in refused)
+            )
+            or "it holds no collective"
+        )
         raise UsageError(f"run {run_id}: no collective can be compared across ranks. {why}")
     waiting = [_rounded(row) for row in con.execute(_WAITING, arguments).fetchall()]
-    late = [(*row[:5], round(row[5], 3), round(row[6], 3)) for row in con.execute(_LATE, arguments).fetchall()]
+    late = [
+        (*row[:5], round(row[5], 3), round(row[6], 3)) for row in con.execute(_LATE, arguments).fetchall()
+    ]
     notes = _mostly_waiting(waiting) + _waiting_notes(con, run_id)
     return [
-        Report(f"Collectives of run {run_id}: ms per step in complete steps, and what of it was waiting", WAITING, waiting, notes),
+        Report(
+            f"Collectives of run {run_id}: ms per step in complete steps, and what of it was waiting",
+            WAITING,
+            waiting,
+            notes,
+        ),
         Report("Who was waited for, and what made it late", LATE, late, _late_notes(late)),
-        Report("Clocks, from the common ends of collectives", CLOCKS, clocks, ["offset: this rank's clock - that of the lowest rank of its group"]),
-        Report("Not compared", REFUSED, refused, [] if refused else ["nothing: every collective was compared"]),
+        Report(
+            "Clocks, from the common ends of collectives",
+            CLOCKS,
+            clocks,
+            ["offset: this rank's clock - that of the lowest rank of its group"],
+        ),
+        Report(
+            "Not compared", REFUSED, refused, [] if refused else ["nothing: every collective was compared"]
+        ),
     ]
 
 
 def _rounded(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (*row[:6], *(round(value, 3) + 0.0 for value in row[6:12]), None if row[12] is None else round(row[12], 4), row[13])
+    return (
+        *row[:6],
+        *(round(value, 3) + 0.0 for value in row[6:12]),
+        None if row[12] is None else round(row[12], 4),
+        row[13],
+    )
 
 
 def _mostly_waiting(rows: list[tuple[Any, ...]]) -> list[str]:
@@ -136,17 +164,29 @@ def _waiting_notes(con: duckdb.DuckDBPyConnection, run_id: str) -> list[str]:
         f"groups known from: {', '.join(sources)}; clocks rest on {smallest} calls or more",
     ]
     flagged = duck.rows(
-        con, "SELECT flag, count(*) FROM collectives WHERE run_id = ? AND refusal IS NULL AND flag IS NOT NULL GROUP BY ALL ORDER BY ALL", [run_id]
+        con,
+        "SELECT flag, count(*) FROM collectives WHERE run_id = ? AND refusal IS NULL AND flag IS NOT NULL GROUP BY ALL ORDER BY ALL",
+        [run_id],
     )
-    why = {"fused": "fused with other work", "programmatic_launch": "started before the kernel before them had ended"}
-    notes += [f"{count} calls are flagged, {why[flag]}: their start is not their arrival, so their split is uncertain" for flag, count in flagged]
+    why = {
+        "fused": "fused with other work",
+        "programmatic_launch": "started before the kernel before them had ended",
+    }
+    notes += [
+        f"{count} calls are flagged, {why[flag]}: their start is not their arrival, so their split is uncertain"
+        for flag, count in flagged
+    ]
     return notes
 
 
 def _late_notes(late: list[tuple[Any, ...]]) -> list[str]:
     if not late:
         return ["nobody: no wait beyond jitter outside the first collective of a step"]
-    notes = ["made late by: what it ran most more of than the mean of the others before the collectives to which it came last"]
+    notes = [
+        "made late by: what it ran most more of than the mean of the others before the collectives to which it came last"
+    ]
     if any(row[3] == "idle" for row in late):
-        notes.append("idle: its device had nothing to run (launch-bound, or waiting for its host); the others' time in the collective is waiting")
+        notes.append(
+            "idle: its device had nothing to run (launch-bound, or waiting for its host); the others' time in the collective is waiting"
+        )
     return notes

@@ -25,8 +25,8 @@ from pipeline.cli.options import (
     RunOption,
     SchedulerOption,
     WorkersOption,
+    execution_config,
     leave,
-    means_of,
     say,
 )
 from pipeline.errors import ExitCode, StepledgerError, UsageError, home_trouble
@@ -77,8 +77,12 @@ def _version(value: bool) -> None:
 @app.callback()
 def _main(
     context: typer.Context,
-    home: Annotated[Path, typer.Option("--home", envvar="STEPLEDGER_HOME", help="Where inbox, lake and exports are.")] = Path("warehouse"),
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    home: Annotated[
+        Path, typer.Option("--home", envvar="STEPLEDGER_HOME", help="Where inbox, lake and exports are.")
+    ] = Path("warehouse"),
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     context.obj = Home(home)
 
@@ -95,8 +99,8 @@ def run(
     from pipeline.ingest.ingest import drain
     from pipeline.progress import Progress
 
-    with means_of(context.obj, workers, memory_limit, scheduler, max_bytes) as means:
-        outcome = drain(context.obj, Progress(), means)
+    with execution_config(context.obj, workers, memory_limit, scheduler, max_bytes) as execution:
+        outcome = drain(context.obj, Progress(), execution)
     if not outcome.built and not outcome.codes:
         say(f"nothing new: no finished trace in {context.obj.inbox}", err=True)
     _export_and_show(context.obj, outcome.built)
@@ -108,7 +112,9 @@ def ingest(
     context: typer.Context,
     paths: Annotated[list[Path], typer.Argument(help="Trace files, or folders (a folder is a run).")],
     run: RunOption = None,
-    no_build: Annotated[bool, typer.Option("--no-build", help="Leave the marts for a later `build`.")] = False,
+    no_build: Annotated[
+        bool, typer.Option("--no-build", help="Leave the marts for a later `build`.")
+    ] = False,
     max_bytes: MaxBytesOption = MAX_BYTES,
     workers: WorkersOption = None,
     memory_limit: MemoryOption = None,
@@ -125,8 +131,8 @@ def ingest(
     items = named(paths, run)
     if not items:
         raise UsageError(f"no file in {', '.join(map(str, paths))}")
-    with means_of(context.obj, workers, memory_limit, scheduler, max_bytes) as means:
-        outcome = ingest_items(context.obj, items, Progress(), means, is_built=not no_build)
+    with execution_config(context.obj, workers, memory_limit, scheduler, max_bytes) as execution:
+        outcome = ingest_items(context.obj, items, Progress(), execution, is_built=not no_build)
     for run_id in outcome.runs:
         say(run_id)
     leave(outcome.codes)
@@ -163,16 +169,23 @@ def show(
 @app.command()
 def query(
     context: typer.Context,
-    sql: Annotated[str, typer.Argument(help="One SELECT (or DESCRIBE, SHOW, SUMMARIZE, FROM, VALUES); - reads it from stdin.")],
+    sql: Annotated[
+        str,
+        typer.Argument(
+            help="One SELECT (or DESCRIBE, SHOW, SUMMARIZE, FROM, VALUES); - reads it from stdin."
+        ),
+    ],
     form: FormatOption = "table",
     raw: RawOption = False,
-    timeout: Annotated[float, typer.Option("--timeout", min=0, help="Seconds until the query is stopped; 0: no limit.")] = 600,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0, help="Seconds until the query is stopped; 0: no limit.")
+    ] = 600,
 ) -> None:
     """Ask the warehouse in SQL; reading only."""
-    from pipeline.lake.query import asked
+    from pipeline.lake.query import open_query
     from pipeline.present.output import write_rows
 
-    with asked(context.obj, _from_stdin() if sql == "-" else sql, timeout) as answer:
+    with open_query(context.obj, _from_stdin() if sql == "-" else sql, timeout) as answer:
         write_rows(answer.columns, answer.rows, form, raw=raw, has_lines=answer.is_plan)
 
 
@@ -192,7 +205,9 @@ def export(
     form: Annotated[Literal["csv", "parquet"], typer.Option("--format", help="How to write it.")] = "csv",
     output: Annotated[str | None, typer.Option("--output", help="A file, or - for stdout.")] = None,
     wide: Annotated[bool, typer.Option("--wide", help="One row a step, one column a rollup.")] = False,
-    allow_failed: Annotated[bool, typer.Option("--allow-failed", help="Export a run that failed its checks too.")] = False,
+    allow_failed: Annotated[
+        bool, typer.Option("--allow-failed", help="Export a run that failed its checks too.")
+    ] = False,
     raw: RawOption = False,
 ) -> None:
     """Write a mart as CSV or Parquet, with a manifest of what it was made from."""
@@ -246,7 +261,12 @@ def check(
     progress = Progress()
     found, codes = check_runs(home, runs, progress.say)
     columns = ["run_id", "severity", "check", "failing_rows", "means", "todo"]
-    wrong = [[r, x.severity, x.check, x.failing_rows, x.means, x.todo] for r, results in found.items() for x in results if not x.is_passed]
+    wrong = [
+        [r, x.severity, x.check, x.failing_rows, x.means, x.todo]
+        for r, results in found.items()
+        for x in results
+        if not x.is_passed
+    ]
     if form == "table":
         from pipeline.quality.verdicts import verdict
 
@@ -257,7 +277,16 @@ def check(
         columns = columns[:5]
     if wrong or form != "table":
         write_rows(columns, wrong, form, raw=raw)
-    leave([*codes, *(ExitCode.QUALITY for results in found.values() if any(not x.is_passed and x.severity == "fail" for x in results))])
+    leave(
+        [
+            *codes,
+            *(
+                ExitCode.QUALITY
+                for results in found.values()
+                if any(not x.is_passed and x.severity == "fail" for x in results)
+            ),
+        ]
+    )
 
 
 @app.command()
@@ -277,7 +306,9 @@ def runs(context: typer.Context, form: FormatOption = "table", raw: RawOption = 
 @app.command()
 def rules(
     context: typer.Context,
-    explain: Annotated[str | None, typer.Option("--explain", help="A kernel name: which rule claims it, and why.")] = None,
+    explain: Annotated[
+        str | None, typer.Option("--explain", help="A kernel name: which rule claims it, and why.")
+    ] = None,
     op: Annotated[str | None, typer.Option("--op", help="With --explain: the launching operator.")] = None,
     form: FormatOption = "table",
     raw: RawOption = False,
@@ -302,7 +333,9 @@ def demo(context: typer.Context) -> None:
     home: Home = context.obj
     outcome = ingest_items(home, demo_items(), Progress())
     _export_and_show(home, outcome.runs)
-    command = "stepledger" if shutil.which("stepledger") else os.path.relpath(sys.argv[0])  # make demo runs it from .venv/bin
+    command = (
+        "stepledger" if shutil.which("stepledger") else os.path.relpath(sys.argv[0])
+    )  # make demo runs it from .venv/bin
     asked = "SELECT step, category, calls, busy_ns FROM step_breakdown WHERE rank = 0 AND step = 0"
     say(
         "",

@@ -14,8 +14,8 @@ from pipeline.cli.options import (
     RunOption,
     SchedulerOption,
     WorkersOption,
+    execution_config,
     leave,
-    means_of,
     say,
 )
 from pipeline.errors import UsageError
@@ -33,7 +33,9 @@ def add_to(app: typer.Typer) -> None:
 
 def watch(
     context: typer.Context,
-    json_log: Annotated[bool, typer.Option("--json-log", help="Say what happens as lines of JSON on stderr.")] = False,
+    json_log: Annotated[
+        bool, typer.Option("--json-log", help="Say what happens as lines of JSON on stderr.")
+    ] = False,
     max_bytes: MaxBytesOption = MAX_BYTES,
     workers: WorkersOption = None,
     memory_limit: MemoryOption = None,
@@ -48,8 +50,13 @@ def watch(
     home: Home = context.obj
     refuse_newer(home)
     progress = Progress(json_log=json_log)
-    with means_of(home, workers, memory_limit, scheduler, max_bytes) as means, Stop().listening(progress.say) as stop:
-        code = Watcher(home, means, progress, lambda outcome: export_built(home, outcome.verdicts, progress.say)).run(stop)
+    with (
+        execution_config(home, workers, memory_limit, scheduler, max_bytes) as execution,
+        Stop().listening(progress.say) as stop,
+    ):
+        code = Watcher(
+            home, execution, progress, lambda outcome: export_built(home, outcome.verdicts, progress.say)
+        ).run(stop)
     raise typer.Exit(int(code))
 
 
@@ -86,18 +93,25 @@ def _known(home: Home, run: str) -> list[str]:
     return found
 
 
-def _build(home: Home, runs: list[str], workers: int | None, memory_limit: str | None, scheduler: str | None) -> None:
+def _build(
+    home: Home, runs: list[str], workers: int | None, memory_limit: str | None, scheduler: str | None
+) -> None:
     from pipeline.ingest.ingest import build as build_runs
     from pipeline.progress import Progress
 
-    with means_of(home, workers, memory_limit, scheduler) as means:
-        outcome = build_runs(home, runs, Progress(), means)
+    with execution_config(home, workers, memory_limit, scheduler) as execution:
+        outcome = build_runs(home, runs, Progress(), execution)
     for run_id in outcome.built:
         say(run_id)
     leave(outcome.codes)
 
 
-def retry(context: typer.Context, files: Annotated[list[str] | None, typer.Argument(help="Files as `status` names them; none: all.")] = None) -> None:
+def retry(
+    context: typer.Context,
+    files: Annotated[
+        list[str] | None, typer.Argument(help="Files as `status` names them; none: all.")
+    ] = None,
+) -> None:
     """Put quarantined files back into the inbox, for the next `run` or a running `watch`."""
     from pipeline.ingest.quarantine import retry as retry_files
     from pipeline.lake.versions import refuse_newer
@@ -135,7 +149,9 @@ def forget(
 
 def compact(
     context: typer.Context,
-    older_than_days: Annotated[float, typer.Option("--older-than-days", min=0, help="Runs not built for so long.")] = 7,
+    older_than_days: Annotated[
+        float, typer.Option("--older-than-days", min=0, help="Runs not built for so long.")
+    ] = 7,
 ) -> None:
     """Put the marts of old runs into few files, so that questions over thousands of runs stay fast."""
     from pipeline.lake.compact import compact_runs, compactable
@@ -173,8 +189,12 @@ def describe(
     dp: Annotated[int | None, typer.Option(help="Data-parallel size.")] = None,
     ep: Annotated[int | None, typer.Option(help="Expert-parallel size.")] = None,
     pp: Annotated[int | None, typer.Option(help="Pipeline-parallel size.")] = None,
-    groups: Annotated[str | None, typer.Option(help="Which ranks reduce together, e.g. 'tp:0,1;tp:2,3;ep:0,1,2,3'.")] = None,
-    sequence_parallel: Annotated[bool | None, typer.Option(help="Do tensor-parallel ranks hold parts of the sequence between blocks?")] = None,
+    groups: Annotated[
+        str | None, typer.Option(help="Which ranks reduce together, e.g. 'tp:0,1;tp:2,3;ep:0,1,2,3'.")
+    ] = None,
+    sequence_parallel: Annotated[
+        bool | None, typer.Option(help="Do tensor-parallel ranks hold parts of the sequence between blocks?")
+    ] = None,
     moe_intermediate: Annotated[int | None, typer.Option(help="Width of a routed expert.")] = None,
     intermediate: Annotated[int | None, typer.Option(help="Width of a dense MLP.")] = None,
     heads: Annotated[int | None, typer.Option(help="Attention heads.")] = None,
@@ -182,11 +202,15 @@ def describe(
     q_lora_rank: Annotated[int | None, typer.Option(help="Width of MLA's low-rank query.")] = None,
     vocab: Annotated[int | None, typer.Option(help="Tokens of the vocabulary.")] = None,
     context_tokens: Annotated[int | None, typer.Option(help="Tokens of context of a request.")] = None,
-    hbm_gbps: Annotated[int | None, typer.Option(help="Memory bandwidth of a GPU, GB/s, as measured.")] = None,
+    hbm_gbps: Annotated[
+        int | None, typer.Option(help="Memory bandwidth of a GPU, GB/s, as measured.")
+    ] = None,
     draft_layers: Annotated[int | None, typer.Option(help="Layers of the draft model.")] = None,
     ranks: Annotated[str | None, typer.Option(help="all: every rank of the job must be present.")] = None,
     link: Annotated[str | None, typer.Option(help="What joins the GPUs, e.g. pcie4_x16.")] = None,
-    tpot_ms: Annotated[float | None, typer.Option(help="Time per output token measured without a profiler, ms.")] = None,
+    tpot_ms: Annotated[
+        float | None, typer.Option(help="Time per output token measured without a profiler, ms.")
+    ] = None,
     notes: Annotated[str | None, typer.Option(help="Anything else.")] = None,
 ) -> None:
     """Say what a trace cannot tell of a run (or put a run.toml beside its traces), and rebuild it."""
@@ -213,7 +237,9 @@ def describe(
 
 def status(
     context: typer.Context,
-    issues: Annotated[bool, typer.Option("--issues", help="Trouble that readers counted, by run and code.")] = False,
+    issues: Annotated[
+        bool, typer.Option("--issues", help="Trouble that readers counted, by run and code.")
+    ] = False,
     form: FormatOption = "table",
     raw: RawOption = False,
 ) -> None:

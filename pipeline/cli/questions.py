@@ -20,11 +20,20 @@ if TYPE_CHECKING:
 
 RunArgument = Annotated[str, typer.Argument(help="The run: its name or id.")]
 PhaseOption = Annotated[str | None, typer.Option(help="prefill, decode, mixed, verify or unknown.")]
-TableOption = Annotated[str | None, typer.Option("--table", help="Latencies: a CSV, the output of nccl-tests, or a run that holds them.")]
-ExtrapolateOption = Annotated[bool, typer.Option("--extrapolate", help="Answer beyond the sizes that were measured, too.")]
-ReportOption = Annotated[Literal["table", "json", "csv", "md"], typer.Option("--format", help="How to print.")]
+TableOption = Annotated[
+    str | None,
+    typer.Option("--table", help="Latencies: a CSV, the output of nccl-tests, or a run that holds them."),
+]
+ExtrapolateOption = Annotated[
+    bool, typer.Option("--extrapolate", help="Answer beyond the sizes that were measured, too.")
+]
+ReportOption = Annotated[
+    Literal["table", "json", "csv", "md"], typer.Option("--format", help="How to print.")
+]
 
-whatif = typer.Typer(no_args_is_help=True, help="What a change would do to a traced step, with every assumption.")
+whatif = typer.Typer(
+    no_args_is_help=True, help="What a change would do to a traced step, with every assumption."
+)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -88,10 +97,21 @@ def compare(
     context: typer.Context,
     before: Annotated[str, typer.Argument(metavar="A", help="The run before.")],
     after: Annotated[str, typer.Argument(metavar="B", help="The run after.")],
-    phase: Annotated[str | None, typer.Option(help="The phase to compare (default: decode, else the first that both have).")] = None,
+    phase: Annotated[
+        str | None,
+        typer.Option(help="The phase to compare (default: decode, else the first that both have)."),
+    ] = None,
     anyway: Annotated[bool, typer.Option("--anyway", help="Compare different work all the same.")] = False,
-    noise: Annotated[list[str] | None, typer.Option("--noise", help="Repeated captures of A: their differences are the noise floor.")] = None,
-    fail_over: Annotated[str | None, typer.Option("--fail-over", help="Exit 5 where wall or a row is slower by more, e.g. 5%, beyond noise.")] = None,
+    noise: Annotated[
+        list[str] | None,
+        typer.Option("--noise", help="Repeated captures of A: their differences are the noise floor."),
+    ] = None,
+    fail_over: Annotated[
+        str | None,
+        typer.Option(
+            "--fail-over", help="Exit 5 where wall or a row is slower by more, e.g. 5%, beyond noise."
+        ),
+    ] = None,
     form: ReportOption = "table",
     raw: RawOption = False,
 ) -> None:
@@ -101,7 +121,16 @@ def compare(
     from pipeline.present.reports import write_reports
 
     limit = None if fail_over is None else fail_limit(fail_over)
-    reports, is_over = ask(context.obj, before, after, phase=phase, anyway=anyway, noise=noise or [], fail_over=limit, wide=form in {"json", "csv"})
+    reports, is_over = ask(
+        context.obj,
+        before,
+        after,
+        phase=phase,
+        anyway=anyway,
+        noise=noise or [],
+        fail_over=limit,
+        wide=form in {"json", "csv"},
+    )
     write_reports(reports, form, raw=raw)
     if is_over:
         raise typer.Exit(int(ExitCode.QUALITY))
@@ -125,10 +154,18 @@ def curve(
 def ep(
     context: typer.Context,
     run: RunArgument,
-    mode: Annotated[Literal["tp_ep", "dp_ep", "tp_attn_a2a"], typer.Option("--mode", help="Which layout of expert parallelism.")],
+    mode: Annotated[
+        Literal["tp_ep", "dp_ep", "tp_attn_a2a"],
+        typer.Option("--mode", help="Which layout of expert parallelism."),
+    ],
     table: TableOption = None,
-    exchange: Annotated[Literal["ag_rs", "a2a"] | None, typer.Option(help="How tokens go to experts and back.")] = None,
-    load: Annotated[float | None, typer.Option(min=1, help="The fullest rank's experts' tokens over the mean, as measured.")] = None,
+    exchange: Annotated[
+        Literal["ag_rs", "a2a"] | None, typer.Option(help="How tokens go to experts and back.")
+    ] = None,
+    load: Annotated[
+        float | None,
+        typer.Option(min=1, help="The fullest rank's experts' tokens over the mean, as measured."),
+    ] = None,
     extrapolate: ExtrapolateOption = False,
     form: ReportOption = "table",
     raw: RawOption = False,
@@ -162,7 +199,9 @@ def speculate(
     context: typer.Context,
     runs: Annotated[list[str], typer.Argument(help="Runs of one model at several batch sizes.")],
     drafts: Annotated[str, typer.Option(help="Numbers of draft tokens, e.g. 1,2,3.")] = "1,2,3,4,5",
-    draft_ms: Annotated[float | None, typer.Option(min=0, help="Time of one pass of the draft model.")] = None,
+    draft_ms: Annotated[
+        float | None, typer.Option(min=0, help="Time of one pass of the draft model.")
+    ] = None,
     extrapolate: ExtrapolateOption = False,
     form: ReportOption = "table",
     raw: RawOption = False,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.ingest.inbox import Waiting
+from pipeline.ingest.inbox import InboxItem
 
 DEMO_RUN = "demo"
 DEMO_TRACES = Path(__file__).parent / "demo_traces"
 
 
-def demo_items() -> list[Waiting]:
+def demo_items() -> list[InboxItem]:
     """The demo traces: two ranks of a vLLM decode, cut from a recording (see pipeline/ingest/demo_traces/README.md)."""
     files = sorted(DEMO_TRACES.glob("*.json.gz"))
-    return [Waiting(path, DEMO_RUN, Path(DEMO_RUN) / path.name) for path in files]
+    return [InboxItem(path, DEMO_RUN, Path(DEMO_RUN) / path.name) for path in files]

@@ -73,12 +73,21 @@ class Processes:
             died: list[A] = []
             yield from self._pooled(1, work, [item], died)
             if died:
-                yield Done(item, error=WorkerDied("the process that did this was killed, twice; give it more memory (--memory-limit, --workers)"))
+                yield Done(
+                    item,
+                    error=WorkerDied(
+                        "the process that did this was killed, twice; give it more memory (--memory-limit, --workers)"
+                    ),
+                )
 
     @staticmethod
-    def _pooled(workers: int, work: Callable[[A], B], items: Sequence[A], died: list[A]) -> Iterator[Done[A, B]]:
+    def _pooled(
+        workers: int, work: Callable[[A], B], items: Sequence[A], died: list[A]
+    ) -> Iterator[Done[A, B]]:
         # Spawned, not forked: DuckDB's threads do not survive a fork.
-        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin_worker, initargs=(os.getpid(),))
+        pool = ProcessPoolExecutor(
+            workers, multiprocessing.get_context("spawn"), initializer=_begin_worker, initargs=(os.getpid(),)
+        )
         try:
             futures: dict[Future[Done[A, B]], A] = {}
             for item in items:
@@ -172,7 +181,7 @@ def _ended(item: A, outcome: Any) -> Done[A, Any]:
     """What came out of a cluster: a result, or what kept the cluster from it."""
     if isinstance(outcome, Exception):
         return Done(item, error=outcome)
-    done: Done[A, Any] = pickle.loads(outcome)  # noqa: S301 - from our own worker
+    done: Done[A, Any] = pickle.loads(outcome)
     return done
 
 

@@ -34,7 +34,7 @@ _HELD = {
 
 
 @dataclass(frozen=True)
-class Waiting:
+class InboxItem:
     """One file to read and the run it belongs to; `place` is its path below the archive or quarantine.
 
     `inbox` is the folder it was dropped into, None for a file that a user named. `problem`: why it is not opened at all.
@@ -54,36 +54,46 @@ class Waiting:
         return self.inode, self.size_bytes, self.changed_s, is_stalled
 
 
-def waiting(inbox: Path) -> list[Waiting]:
+def waiting(inbox: Path) -> list[InboxItem]:
     """Files in the inbox, by run: a sub-folder names the run, loose files are one run by name minus rank and time."""
     return _stale_exports_first([_dropped(inbox, entry) for entry in entries(inbox)])
 
 
-def _dropped(inbox: Path, entry: Entry) -> Waiting:
+def _dropped(inbox: Path, entry: Entry) -> InboxItem:
     is_loose = len(entry.place.parts) == 1 and entry.kind not in {"closed", "deep", "many"}
     run = run_name_of(entry.place.name) if is_loose else (entry.place.parts or (UNNAMED,))[0]
     place = Path(run) / entry.place if is_loose else entry.place
     problem = _problem(inbox, entry)
-    return Waiting(inbox / entry.place, run, place, inbox, entry.size_bytes, entry.changed_s, entry.inode, problem)
+    return InboxItem(
+        inbox / entry.place, run, place, inbox, entry.size_bytes, entry.changed_s, entry.inode, problem
+    )
 
 
-def named(paths: list[Path], run: str | None) -> list[Waiting]:
+def named(paths: list[Path], run: str | None) -> list[InboxItem]:
     """Files outside the inbox: a folder is a run, loose files are grouped by name, `run` overrides both."""
     found = []
     for path in paths:
-        if os.path.isdir(path) and not is_report_folder(path):  # noqa: PTH112 - no error where a folder is closed
+        if os.path.isdir(path) and not is_report_folder(path):
             name = run or path.resolve().name
             found += [_named(path, entry, name) for entry in entries(path)]
         else:
-            found.append(Waiting(path, run or run_name_of(path.name), path, size_bytes=_size(path)))
+            found.append(InboxItem(path, run or run_name_of(path.name), path, size_bytes=_size(path)))
     return _stale_exports_first(found)
 
 
-def _named(folder: Path, entry: Entry, run: str) -> Waiting:
+def _named(folder: Path, entry: Entry, run: str) -> InboxItem:
     """A file that a user named may be a link, and is opened through it."""
     path = folder / entry.place
     problem = _problem(folder, entry) if entry.kind != "link" else None
-    return Waiting(path, run, path, size_bytes=entry.size_bytes, changed_s=entry.changed_s, inode=entry.inode, problem=problem)
+    return InboxItem(
+        path,
+        run,
+        path,
+        size_bytes=entry.size_bytes,
+        changed_s=entry.changed_s,
+        inode=entry.inode,
+        problem=problem,
+    )
 
 
 def _size(path: Path) -> int:
@@ -103,9 +113,15 @@ def _problem(root: Path, entry: Entry) -> StepledgerError | None:
         return TraceError(name, where="the path", found=found, wanted="a trace file", advice=NAME_FILES)
     if entry.kind == "export" and entry.note:
         where, wanted = f"{entry.note} in it", "the files of an nsys export and nothing else"
-        return TraceError(name, where=where, found="something that is no regular file", wanted=wanted, advice=NAME_FILES)
+        return TraceError(
+            name, where=where, found="something that is no regular file", wanted=wanted, advice=NAME_FILES
+        )
     where, wanted, advice = _HELD.get(entry.kind, ("", "", ""))
-    return HeldFile(_short(name or root.name), where=where, found=entry.note, wanted=wanted, advice=advice) if where else None
+    return (
+        HeldFile(_short(name or root.name), where=where, found=entry.note, wanted=wanted, advice=advice)
+        if where
+        else None
+    )
 
 
 def _short(name: str) -> str:
@@ -118,8 +134,10 @@ def _link(root: Path, entry: Entry) -> StepledgerError:
     try:
         target = os.path.realpath(place)
     except OSError:  # it was exchanged while it was looked at, and is judged again
-        return GoneFile(place.name, where="the path", found="that it was exchanged", wanted="a file that stays")
-    if target.startswith(top + os.sep) and os.path.exists(target):  # noqa: PTH110 - no error where a folder is closed
+        return GoneFile(
+            place.name, where="the path", found="that it was exchanged", wanted="a file that stays"
+        )
+    if target.startswith(top + os.sep) and os.path.exists(target):
         return SideFile(place.name, f"a link to {os.path.relpath(target, top)}, which is read itself")
     return TraceError(
         place.name,
@@ -130,7 +148,7 @@ def _link(root: Path, entry: Entry) -> StepledgerError:
     )
 
 
-def _stale_exports_first(items: Iterable[Waiting]) -> list[Waiting]:
+def _stale_exports_first(items: Iterable[InboxItem]) -> list[InboxItem]:
     """An nsys report is read after an export of it that is older, so that the report is still there to say so."""
     return sorted(items, key=lambda item: item.path.suffix == ".nsys-rep" and fresh_export(item.path) is None)
 
@@ -140,7 +158,7 @@ def run_name_of(file_name: str) -> str:
     return names.from_file_name(re.sub(r"_(pqtdir|arwdir)$", "", file_name)).run or UNNAMED
 
 
-def not_settled(item: Waiting, still_s: Callable[[Waiting], float] | None = None) -> str | None:
+def not_settled(item: InboxItem, still_s: Callable[[InboxItem], float] | None = None) -> str | None:
     """Why a file in the inbox is left alone for now: it may still be written.
 
     `still_s`: for how long a caller has seen it unchanged; asked where the file's own time lies in the future.
@@ -157,7 +175,7 @@ def not_settled(item: Waiting, still_s: Callable[[Waiting], float] | None = None
     return f"its time is {-age:.0f} s in the future, so that it may still be written; wait, or `touch` it"
 
 
-def not_stalled(item: Waiting) -> str | None:
+def not_stalled(item: InboxItem) -> str | None:
     """Why a truncated file is left alone for now; None if it has been still for so long that it is not being written."""
     age = time.time() - item.changed_s
     if abs(age) < STALL_SECONDS:  # a clock may be a little ahead, not by much

@@ -25,7 +25,7 @@ from pipeline.errors import (
 )
 from pipeline.ingest import inbox
 from pipeline.ingest.executors import Executor, Processes, Serial, WorkerDied
-from pipeline.ingest.inbox import Waiting
+from pipeline.ingest.inbox import InboxItem
 from pipeline.ingest.land import Landed
 from pipeline.ingest.quarantine import archive, quarantine, remove_orphans
 from pipeline.ingest.tasks import Building, Landing, build_and_check, home_error, land_file, said_by
@@ -46,7 +46,7 @@ from pipeline.sources.job import MAX_BYTES
 
 
 @dataclass(frozen=True)
-class Means:
+class ExecutionConfig:
     """Who does the work, how much of the machine each worker takes, and the largest trace that is read.
 
     `worth_bytes`: work on less than this is done by this process alone, since starting others would take longer.
@@ -57,11 +57,13 @@ class Means:
     max_bytes: int = MAX_BYTES
     worth_bytes: int = 8_000_000
 
-    def for_work(self, pieces: int, size_bytes: int) -> tuple[Executor, Settings]:
+    def for_tasks(self, pieces: int, size_bytes: int) -> tuple[Executor, Settings]:
         """As many workers as there are pieces of work at most; fewer have more threads each."""
         workers = max(1, min(self.settings.workers, pieces)) if size_bytes >= self.worth_bytes else 1
         is_local = isinstance(self.executor, (Serial, Processes))
-        return (Serial() if is_local and workers == 1 else self.executor), replace(self.settings, workers=workers)
+        return (Serial() if is_local and workers == 1 else self.executor), replace(
+            self.settings, workers=workers
+        )
 
 
 @dataclass
@@ -77,7 +79,7 @@ class Outcome:
     has_home_trouble: bool = False
 
 
-def drain(home: Home, progress: Progress, means: Means | None = None) -> Outcome:
+def drain(home: Home, progress: Progress, execution: ExecutionConfig | None = None) -> Outcome:
     """Read every finished file of the inbox, archive or quarantine it, and build what changed."""
     with _writing(home, progress) as outcome:
         ready = []
@@ -86,31 +88,50 @@ def drain(home: Home, progress: Progress, means: Means | None = None) -> Outcome
                 progress.say(f"left in the inbox: {item.place}: {reason}")
             else:
                 ready.append(item)
-        _Landings(home, progress, means or Means(), outcome, from_inbox=True).land(ready)
-        _build_stale(home, outcome, progress, means or Means())
+        _Landings(home, progress, execution or ExecutionConfig(), outcome, from_inbox=True).land(ready)
+        _build_stale(home, outcome, progress, execution or ExecutionConfig())
     return outcome
 
 
-def land_inbox(home: Home, items: list[Waiting], progress: Progress, means: Means, stop: Callable[[], bool]) -> Outcome:
+def land_inbox(
+    home: Home,
+    items: list[InboxItem],
+    progress: Progress,
+    execution: ExecutionConfig,
+    stop: Callable[[], bool],
+) -> Outcome:
     """Read these files of the inbox, archive or quarantine them, and build nothing; none is begun after `stop` says so."""
     with _writing(home, progress) as outcome:
-        _Landings(home, progress, means, outcome, from_inbox=True, stop=stop).land(items)
+        _Landings(home, progress, execution, outcome, from_inbox=True, stop=stop).land(items)
     return outcome
 
 
-def ingest(home: Home, items: Iterable[Waiting], progress: Progress, means: Means | None = None, *, is_built: bool = True) -> Outcome:
+def ingest(
+    home: Home,
+    items: Iterable[InboxItem],
+    progress: Progress,
+    execution: ExecutionConfig | None = None,
+    *,
+    is_built: bool = True,
+) -> Outcome:
     """Read files where they are, leave them there, and build what changed (if told to)."""
     with _writing(home, progress) as outcome:
-        _Landings(home, progress, means or Means(), outcome, from_inbox=False).land(list(items))
+        _Landings(home, progress, execution or ExecutionConfig(), outcome, from_inbox=False).land(list(items))
         if is_built:
-            _build_stale(home, outcome, progress, means or Means())
+            _build_stale(home, outcome, progress, execution or ExecutionConfig())
     return outcome
 
 
-def build(home: Home, runs: list[str], progress: Progress, means: Means | None = None, stop: Callable[[], bool] = lambda: False) -> Outcome:
+def build(
+    home: Home,
+    runs: list[str],
+    progress: Progress,
+    execution: ExecutionConfig | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Outcome:
     """Rebuild the marts of these runs from what has landed; none is begun after `stop` says so."""
     with _writing(home, progress) as outcome:
-        _build(home, runs, outcome, progress, means or Means(), stop)
+        _build(home, runs, outcome, progress, execution or ExecutionConfig(), stop)
     return outcome
 
 
@@ -123,7 +144,7 @@ def say_of_run(home: Home, run_id: str, facts: dict[str, Any], progress: Progres
     """Add facts to a run and rebuild it, since its marts use them."""
     with _writing(home, progress) as outcome:
         describe(home, run_id, facts)
-        _build(home, [run_id], outcome, progress, Means())
+        _build(home, [run_id], outcome, progress, ExecutionConfig())
     return outcome
 
 
@@ -152,24 +173,26 @@ class _Landings:
 
     home: Home
     progress: Progress
-    means: Means
+    execution: ExecutionConfig
     outcome: Outcome
     from_inbox: bool
     stop: Callable[[], bool] = lambda: False
 
-    def land(self, items: list[Waiting]) -> None:
+    def land(self, items: list[InboxItem]) -> None:
         """Read them all. An nsys report beside a fresh export goes first, while that is still there; one beside an old export goes
         last, so that it is still there to say that the export is old."""
-        with self.progress.bytes(f"reading {len(items)} files", sum(item.size_bytes for item in items)) as on_read:
+        with self.progress.bytes(
+            f"reading {len(items)} files", sum(item.size_bytes for item in items)
+        ) as on_read:
             landings = self._landings(items)
             reports = {path for path in landings if path.suffix == ".nsys-rep"}
             early = {path for path in reports if fresh_export(path) is not None}
             for some in (early, landings.keys() - reports, reports - early):
                 self._run({path: landings[path] for path in landings if path in some}, on_read)
 
-    def _landings(self, items: list[Waiting]) -> dict[Any, tuple[Landing, Waiting]]:
+    def _landings(self, items: list[InboxItem]) -> dict[Any, tuple[Landing, InboxItem]]:
         """The work of each file that may be read."""
-        found: dict[Any, tuple[Landing, Waiting]] = {}
+        found: dict[Any, tuple[Landing, InboxItem]] = {}
         root, token = self.home.root.absolute(), self.home.lock_token()  # workers have other current folders
         run_ids: dict[str, str] = {}
         for item in items:
@@ -183,22 +206,26 @@ class _Landings:
                 item.path.absolute(),
                 item.run_name,
                 run_ids[item.run_name],
-                self.means.settings,
+                self.execution.settings,
                 token,
                 salvage=not self.from_inbox or inbox.not_stalled(item) is None,
-                max_bytes=self.means.max_bytes,
+                max_bytes=self.execution.max_bytes,
                 inbox=root / "inbox" if self.from_inbox else None,
             )
             found[landing.path] = landing, item
         return found
 
-    def _run(self, landings: dict[Any, tuple[Landing, Waiting]], on_read: Callable[[int], None]) -> None:
+    def _run(self, landings: dict[Any, tuple[Landing, InboxItem]], on_read: Callable[[int], None]) -> None:
         if not landings or self.outcome.has_home_trouble or self.stop():
             return
-        executor, settings = self.means.for_work(len(landings), sum(item.size_bytes for _, item in landings.values()))
+        executor, settings = self.execution.for_tasks(
+            len(landings), sum(item.size_bytes for _, item in landings.values())
+        )
         is_here = isinstance(executor, Serial)
         work = partial(land_file, on_read=on_read) if is_here else land_file
-        for done in executor.run(work, [replace(landing, settings=settings) for landing, _ in landings.values()]):
+        for done in executor.run(
+            work, [replace(landing, settings=settings) for landing, _ in landings.values()]
+        ):
             item = landings[done.item.path][1]
             if not is_here:
                 on_read(item.size_bytes)
@@ -206,7 +233,7 @@ class _Landings:
             if self.outcome.has_home_trouble or self.stop():
                 return
 
-    def _take(self, item: Waiting, found: Landed | Exception | None) -> None:
+    def _take(self, item: InboxItem, found: Landed | Exception | None) -> None:
         """Report what became of a file, and move one of the inbox to where it belongs."""
         try:
             if isinstance(found, Landed):
@@ -218,7 +245,7 @@ class _Landings:
         except (StepledgerError, OSError, duckdb.Error) as error:
             self._left(item, home_error(self.home.root, error) or error)
 
-    def _landed(self, item: Waiting, landed: Landed) -> None:
+    def _landed(self, item: InboxItem, landed: Landed) -> None:
         if landed.run_id not in self.outcome.runs:
             self.outcome.runs.append(landed.run_id)
         known = " (the same bytes are there already: nothing to do)" if landed.was_known else ""
@@ -226,7 +253,7 @@ class _Landings:
         if self.from_inbox:
             archive(self.home, item, landed.inode)
 
-    def _side_file(self, item: Waiting, side: SideFile) -> None:
+    def _side_file(self, item: InboxItem, side: SideFile) -> None:
         if item.path.name == RUN_TOML:
             run_id = self.home.run_id_for(item.run_name)
             try:
@@ -239,7 +266,7 @@ class _Landings:
         if self.from_inbox:
             archive(self.home, item, item.inode)
 
-    def _failed(self, item: Waiting, error: Exception) -> None:
+    def _failed(self, item: InboxItem, error: Exception) -> None:
         """A file that was not read: the home's trouble, the lake's, the file's, or a bug of ours."""
         if isinstance(error, (ContractError, UsageError, HomeError)):
             self._left(item, error)
@@ -249,14 +276,25 @@ class _Landings:
             self._refuse(item, error)
         elif isinstance(error, WorkerDied):
             wanted = "a file that can be read within the memory there is"
-            self._refuse(item, TraceError(item.path.name, where="reading it", found=f"that {error}", wanted=wanted))
+            self._refuse(
+                item, TraceError(item.path.name, where="reading it", found=f"that {error}", wanted=wanted)
+            )
         else:
             self.outcome.codes.append(ExitCode.BUG)
             self.progress.say_error(error)
             found = f"a bug of stepledger: {said_by(error)} ({type(error).__name__})"
-            self._refuse(item, TraceError(item.path.name, where="reading it", found=found, wanted="a table", advice="Report it with the file."))
+            self._refuse(
+                item,
+                TraceError(
+                    item.path.name,
+                    where="reading it",
+                    found=found,
+                    wanted="a table",
+                    advice="Report it with the file.",
+                ),
+            )
 
-    def _refuse(self, item: Waiting, error: TraceError) -> None:
+    def _refuse(self, item: InboxItem, error: TraceError) -> None:
         """Say why a file was not read; one of the inbox is quarantined, unless it may still be written or cannot be moved."""
         if self.from_inbox and isinstance(error, UnfinishedFile) and (reason := inbox.not_stalled(item)):
             self._say(f"left in the inbox: {error} It has been {reason}.")
@@ -277,7 +315,7 @@ class _Landings:
         else:
             self._say(f"quarantined: {error} (now {moved.relative_to(self.home.root)})")
 
-    def _left(self, item: Waiting, error: Exception) -> None:
+    def _left(self, item: InboxItem, error: Exception) -> None:
         """A file stays where it is, for no fault of its own."""
         code = error.exit_code if isinstance(error, StepledgerError) else ExitCode.USAGE
         self.outcome.codes.append(code)
@@ -290,16 +328,16 @@ class _Landings:
         self.progress.say(text)
 
 
-def facts_in(home: Home, item: Waiting) -> dict[str, Any]:
+def facts_in(home: Home, item: InboxItem) -> dict[str, Any]:
     """The facts of a dropped run.toml. Raises TraceError for one that is not what it should be."""
     with scratch(home.staging) as private, opened(item.path, private, item.inbox) as dropped:
         return read_run_toml(dropped.path)
 
 
-def _build_stale(home: Home, outcome: Outcome, progress: Progress, means: Means) -> None:
+def _build_stale(home: Home, outcome: Outcome, progress: Progress, execution: ExecutionConfig) -> None:
     """Build what is stale, and check what somebody built and was stopped before checking."""
-    _build(home, stale(home), outcome, progress, means)
-    _build(home, unchecked_runs(home), outcome, progress, means, is_built=True)
+    _build(home, stale(home), outcome, progress, execution)
+    _build(home, unchecked_runs(home), outcome, progress, execution, is_built=True)
 
 
 def _build(
@@ -307,7 +345,7 @@ def _build(
     runs: list[str],
     outcome: Outcome,
     progress: Progress,
-    means: Means,
+    execution: ExecutionConfig,
     stop: Callable[[], bool] = lambda: False,
     *,
     is_built: bool = False,
@@ -317,7 +355,7 @@ def _build(
         return
     if served := [run_id for run_id in runs if run_id in Manifest.load(home).serves]:
         write_database(home, pinned=served)
-    executor, settings = means.for_work(len(runs), sum(size_of(home.raw_run(run_id)) for run_id in runs))
+    executor, settings = execution.for_tasks(len(runs), sum(size_of(home.raw_run(run_id)) for run_id in runs))
     root, token = home.root.absolute(), home.lock_token()
     with progress.task(f"building {runs[0] if len(runs) == 1 else f'{len(runs)} runs'}"):
         pieces = [Building(root, run_id, settings, token, is_built) for run_id in runs]

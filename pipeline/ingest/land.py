@@ -128,7 +128,9 @@ def _committed(out: Path, target: Path) -> bool:
             return False
         if home_trouble(error):
             raise
-        raise UsageError(f"{target.parent}: cannot be written: {error.strerror}. Check who may write there.") from error
+        raise UsageError(
+            f"{target.parent}: cannot be written: {error.strerror}. Check who may write there."
+        ) from error
     return True
 
 
@@ -137,14 +139,18 @@ def _without_latencies(out: Path) -> None:
     file = out / "microbench.parquet"
     if not file.is_file():
         with duck.working(out.parent / "work", threads=1, memory_limit="256MB") as con:
-            con.execute(f"COPY ({contracts('raw')['microbench'].empty_query()}) TO {duck.literal(file)} (FORMAT parquet)")
+            con.execute(
+                f"COPY ({contracts('raw')['microbench'].empty_query()}) TO {duck.literal(file)} (FORMAT parquet)"
+            )
 
 
 def _check(out: Path) -> None:
     """Hold every table to its contract: columns, types, no NULL where never, unique grain."""
     with duck.working(out.parent / "work", threads=1, memory_limit="256MB") as con:
         for table, contract in contracts("raw").items():
-            contract.check(con, f"read_parquet({duck.files(out, f'{table}.parquet')}, hive_partitioning = false)")
+            contract.check(
+                con, f"read_parquet({duck.files(out, f'{table}.parquet')}, hive_partitioning = false)"
+            )
 
 
 def _sha256(path: Path) -> str:

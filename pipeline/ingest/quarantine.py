@@ -17,7 +17,7 @@ import orjson
 
 from pipeline import __version__
 from pipeline.errors import StepledgerError, TraceError, UsageError, home_trouble
-from pipeline.ingest.inbox import Waiting
+from pipeline.ingest.inbox import InboxItem
 from pipeline.lake.atomic import write_file
 from pipeline.lake.beneath import Replaced, entries, folder, free_place, move
 from pipeline.lake.home import Home
@@ -28,12 +28,12 @@ _OLD_REASON = ".reason.json"
 _OLD_REASON_BYTES = 1 << 20
 
 
-def archive(home: Home, item: Waiting, inode: int | None = None) -> Path:
+def archive(home: Home, item: InboxItem, inode: int | None = None) -> Path:
     """Move a file that was read (`inode`: what was read), or a side file, to the archive. Returns its path there."""
     return home.archive / _move(home, item, home.archive, inode or item.inode, item.place)
 
 
-def quarantine(home: Home, item: Waiting, error: StepledgerError) -> Path:
+def quarantine(home: Home, item: InboxItem, error: StepledgerError) -> Path:
     """Move a file that could not be read to the quarantine and write down why. Returns its path there.
 
     A file never lies there without its reason: that is written first, under the name that the file will have.
@@ -51,7 +51,7 @@ def quarantine(home: Home, item: Waiting, error: StepledgerError) -> Path:
         raise
 
 
-def _reason(item: Waiting, place: Path, error: StepledgerError) -> bytes:
+def _reason(item: InboxItem, place: Path, error: StepledgerError) -> bytes:
     reason = {
         "file": item.place.as_posix(),
         "name": place.name,
@@ -62,7 +62,9 @@ def _reason(item: Waiting, place: Path, error: StepledgerError) -> bytes:
     }
     if isinstance(error, TraceError):
         reason |= {"where": error.where, "found": error.found, "wanted": error.wanted, "advice": error.advice}
-    text = {key: as_text(value) for key, value in reason.items()} | {"path_bytes": os.fsencode(item.place).hex()}
+    text = {key: as_text(value) for key, value in reason.items()} | {
+        "path_bytes": os.fsencode(item.place).hex()
+    }
     return orjson.dumps(text, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
@@ -87,7 +89,11 @@ def quarantined(home: Home) -> dict[str, Quarantined]:
     """What is in the quarantine, by its path there."""
     found = entries(home.quarantine)
     old = _old_notes(home, {entry.place for entry in found})
-    return {as_text(entry.place.as_posix()): _with_reason(home, entry.place, entry.inode) for entry in found if entry.place not in old}
+    return {
+        as_text(entry.place.as_posix()): _with_reason(home, entry.place, entry.inode)
+        for entry in found
+        if entry.place not in old
+    }
 
 
 def _with_reason(home: Home, place: Path, inode: int) -> Quarantined:
@@ -115,7 +121,10 @@ def _old_notes(home: Home, places: set[Path]) -> set[Path]:
 def _old_error(home: Home, place: Path) -> str | None:
     """What an older version wrote beside a file; only shown, never followed."""
     name = place.name + _OLD_REASON
-    with suppress(OSError, ValueError, KeyError, TypeError), folder(home.quarantine, place.parent.parts) as here:
+    with (
+        suppress(OSError, ValueError, KeyError, TypeError),
+        folder(home.quarantine, place.parent.parts) as here,
+    ):
         handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=here)
         with os.fdopen(handle, "rb") as file:
             return str(orjson.loads(file.read(_OLD_REASON_BYTES))["error"])
@@ -130,7 +139,9 @@ def retry(home: Home, files: list[str] | None) -> list[Path]:
     there = quarantined(home)
     wanted = list(there) if files is None else files
     if unknown := [name for name in wanted if name not in there]:
-        raise UsageError(f"not in the quarantine: {', '.join(unknown)}; there are: {', '.join(there) or 'none'}")
+        raise UsageError(
+            f"not in the quarantine: {', '.join(unknown)}; there are: {', '.join(there) or 'none'}"
+        )
     moved = []
     old_notes = _old_notes(home, {entry.place for entry in entries(home.quarantine)})
     for name in wanted:
@@ -141,7 +152,9 @@ def retry(home: Home, files: list[str] | None) -> list[Path]:
         try:
             moved.append(move(home.quarantine, found.place, home.inbox, place, found.inode))
         except OSError as error:
-            raise UsageError(f"{name}: cannot be moved back into the inbox: {error.strerror}. Check who may write there.") from error
+            raise UsageError(
+                f"{name}: cannot be moved back into the inbox: {error.strerror}. Check who may write there."
+            ) from error
         _note(home, found.place).unlink(missing_ok=True)
         if (old := found.place.with_name(found.place.name + _OLD_REASON)) in old_notes:
             (home.quarantine / old).unlink(missing_ok=True)
@@ -158,7 +171,7 @@ def remove_orphans(home: Home) -> None:
             note.unlink(missing_ok=True)
 
 
-def _move(home: Home, item: Waiting, root: Path, inode: int, place: Path) -> Path:
+def _move(home: Home, item: InboxItem, root: Path, inode: int, place: Path) -> Path:
     """Move a file of the inbox. Raises UsageError where that cannot be done; it stays in the inbox then."""
     inbox = item.inbox or home.inbox
     source = item.path.relative_to(inbox)
@@ -172,12 +185,14 @@ def _move(home: Home, item: Waiting, root: Path, inode: int, place: Path) -> Pat
     return moved
 
 
-def _cannot_move(item: Waiting, root: Path, error: OSError) -> UsageError:
+def _cannot_move(item: InboxItem, root: Path, error: OSError) -> UsageError:
     if isinstance(error, Replaced):
         return UsageError(f"{item.place}: {error.strerror}, which is read next")
     if isinstance(error, FileNotFoundError):
         return UsageError(f"{item.place}: it was taken away, so it is not kept in {root.name}/")
-    return UsageError(f"{item.place}: cannot be moved to {root.name}/: {error.strerror}. Check who may write there.")
+    return UsageError(
+        f"{item.place}: cannot be moved to {root.name}/: {error.strerror}. Check who may write there."
+    )
 
 
 def drop_empty_folders(root: Path, place: Path) -> None:

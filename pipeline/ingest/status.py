@@ -6,7 +6,7 @@ from typing import Any
 
 from pipeline import duck
 from pipeline.errors import HeldFile, UsageError
-from pipeline.ingest.inbox import Waiting, not_settled, waiting
+from pipeline.ingest.inbox import InboxItem, not_settled, waiting
 from pipeline.ingest.quarantine import quarantined
 from pipeline.lake.atomic import size_of
 from pipeline.lake.damage import damaged_runs
@@ -27,12 +27,16 @@ def status_rows(home: Home) -> tuple[list[str], list[list[Any]]]:
     rows += [["quarantine", name, one.run, one.error] for name, one in quarantined(home).items()]
     rows += _run_rows(home)
     layers = (home.archive, home.quarantine, home.raw, home.marts, home.compact, home.exports)
-    sizes = {"inbox": sum(item.size_bytes for item in dropped)} | {f.relative_to(home.root).as_posix(): size_of(f) for f in layers}
+    sizes = {"inbox": sum(item.size_bytes for item in dropped)} | {
+        f.relative_to(home.root).as_posix(): size_of(f) for f in layers
+    }
     rows += [["disk", name, None, f"{size / 1e6:.1f} MB"] for name, size in sizes.items()]
-    return ["where", "what", "run", "state"], [[None if cell is None else as_text(cell) for cell in row] for row in rows]
+    return ["where", "what", "run", "state"], [
+        [None if cell is None else as_text(cell) for cell in row] for row in rows
+    ]
 
 
-def _state(item: Waiting) -> str:
+def _state(item: InboxItem) -> str:
     """Why a file of the inbox waits."""
     return str(item.problem) if isinstance(item.problem, HeldFile) else not_settled(item) or "ready"
 
@@ -49,14 +53,25 @@ def _run_rows(home: Home) -> list[list[Any]]:
         found, left_out = stable(home, lambda: _runs(home))
     except UsageError as error:
         return [["database", home.database.name, None, str(error).removeprefix(f"{home.root}: ")]]
-    left_out = {run_id: str(damage) for run_id, damage in damaged_runs(home, Manifest.load(home).serves).items()} | left_out
-    states = [(run_id, f"{source}, {traces} traces, verdict {verdict}") for run_id, source, verdict, traces in found if run_id not in left_out]
-    return [["run", run_id, run_id, state] for run_id, state in sorted([*states, *left_out.items()], key=lambda row: row[0])]
+    left_out = {
+        run_id: str(damage) for run_id, damage in damaged_runs(home, Manifest.load(home).serves).items()
+    } | left_out
+    states = [
+        (run_id, f"{source}, {traces} traces, verdict {verdict}")
+        for run_id, source, verdict, traces in found
+        if run_id not in left_out
+    ]
+    return [
+        ["run", run_id, run_id, state]
+        for run_id, state in sorted([*states, *left_out.items()], key=lambda row: row[0])
+    ]
 
 
 def _runs(home: Home) -> tuple[list[tuple[Any, ...]], dict[str, str]]:
     with opened(home) as con:
-        return duck.rows(con, "SELECT run_id, source, verdict, traces FROM runs ORDER BY ALL"), left_out_of(con)
+        return duck.rows(con, "SELECT run_id, source, verdict, traces FROM runs ORDER BY ALL"), left_out_of(
+            con
+        )
 
 
 def _issues(home: Home) -> tuple[list[tuple[Any, ...]], dict[str, str]]:
@@ -75,4 +90,7 @@ def issue_rows(home: Home) -> tuple[list[str], list[list[Any]]]:
     say_left_out(left_out)
     columns = ["run_id", "severity", "code", "event_class", "events", "gpu_ns", "example", "meaning", "todo"]
     texts = issue_codes()
-    return columns, [[r, sev, code, cls, n, ns, ex, texts[code]["meaning"], texts[code]["todo"]] for r, code, cls, sev, n, ns, ex in found]
+    return columns, [
+        [r, sev, code, cls, n, ns, ex, texts[code]["meaning"], texts[code]["todo"]]
+        for r, code, cls, sev, n, ns, ex in found
+    ]

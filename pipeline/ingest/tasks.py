@@ -81,7 +81,9 @@ def land_file(landing: Landing, on_read: Callable[[int], None] = lambda _count: 
         raise
     except (OSError, duckdb.Error, MemoryError, RecursionError) as error:
         if isinstance(error, OSError) and _is_of_lake(landing.root, error) and home_trouble(error) is None:
-            raise UsageError(f"the lake cannot be written: {said_by(error)}. Check its disk and who may write there.") from error
+            raise UsageError(
+                f"the lake cannot be written: {said_by(error)}. Check its disk and who may write there."
+            ) from error
         raise home_error(landing.root, error) or TraceError(
             landing.path.name,
             where="reading it",

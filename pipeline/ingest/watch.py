@@ -16,8 +16,8 @@ import duckdb
 from pipeline import lock
 from pipeline.errors import ExitCode, HomeError, StepledgerError, UsageError
 from pipeline.ingest import inbox
-from pipeline.ingest.inbox import Waiting
-from pipeline.ingest.ingest import Means, Outcome, build, land_inbox, stale
+from pipeline.ingest.inbox import InboxItem
+from pipeline.ingest.ingest import ExecutionConfig, Outcome, build, land_inbox, stale
 from pipeline.ingest.tasks import home_error, said_by
 from pipeline.lake.builds import unchecked_runs
 from pipeline.lake.home import Home
@@ -85,7 +85,7 @@ class Watcher:
     """One watcher of one home. `on_built` is given the outcome of every build."""
 
     home: Home
-    means: Means
+    execution: ExecutionConfig
     progress: Progress
     on_built: Callable[[Outcome], None]
     unbuilt: dict[str, _Unbuilt] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class Watcher:
             elif self._is_new(item):
                 ready.append(item)
         if ready:
-            outcome = land_inbox(self.home, ready, self.progress, self.means, stop)
+            outcome = land_inbox(self.home, ready, self.progress, self.execution, stop)
             self._try_again(outcome.left)
             self._forget({item.path for item in items if os.path.lexists(item.path)})
             now = time.monotonic()
@@ -162,10 +162,12 @@ class Watcher:
         if not self.unbuilt or stop():
             return
         held = {self.home.run_id_for(item.run_name) for item in inbox.waiting(self.home.inbox)}
-        settled = [run for run, since in self.unbuilt.items() if self._is_due(run, since, is_waited_for=run in held)]
+        settled = [
+            run for run, since in self.unbuilt.items() if self._is_due(run, since, is_waited_for=run in held)
+        ]
         if not settled:
             return
-        outcome = build(self.home, settled, self.progress, self.means, stop)
+        outcome = build(self.home, settled, self.progress, self.execution, stop)
         self._try_again([run for run in settled if run not in outcome.built and not stop()])
         try:
             self.on_built(outcome)
@@ -179,9 +181,15 @@ class Watcher:
 
     def _is_due(self, run: str, since: _Unbuilt, *, is_waited_for: bool) -> bool:
         now = time.monotonic()
-        if run in self.again and now < self.again[run].at_s and since.last_s < self.again[run].at_s - self.again[run].waited_s:
+        if (
+            run in self.again
+            and now < self.again[run].at_s
+            and since.last_s < self.again[run].at_s - self.again[run].waited_s
+        ):
             return False  # it failed, and nothing new has landed since
-        return now - since.first_s >= PATIENCE_SECONDS or (not is_waited_for and now - since.last_s >= QUIET_SECONDS)
+        return now - since.first_s >= PATIENCE_SECONDS or (
+            not is_waited_for and now - since.last_s >= QUIET_SECONDS
+        )
 
     def _try_again(self, what: Iterable[Path | str]) -> None:
         now = time.monotonic()
@@ -190,7 +198,7 @@ class Watcher:
             waited_s = RETRY_SECONDS if before is None else min(2 * before.waited_s, LONGEST_RETRY_SECONDS)
             self.again[one] = _Again(now + waited_s, waited_s)
 
-    def _is_new(self, item: Waiting) -> bool:
+    def _is_new(self, item: InboxItem) -> bool:
         """Has this file changed since it was last read and left, or waited long enough to be read as a truncated one?"""
         state = item.state(is_stalled=inbox.not_stalled(item) is None)
         is_same = self.seen.get(item.path) == state
@@ -199,7 +207,7 @@ class Watcher:
             return True
         return not is_same
 
-    def _still_s(self, item: Waiting) -> float:
+    def _still_s(self, item: InboxItem) -> float:
         """For how long this watcher has seen a file unchanged."""
         state, now = item.state(is_stalled=False), time.monotonic()
         if item.path not in self.still or self.still[item.path][0] != state:

@@ -92,7 +92,9 @@ def entries(root: Path, *, hidden: bool = False) -> list[Entry]:
     return sorted(found, key=lambda entry: entry.place)
 
 
-def _listed(root: Path, parts: tuple[str, ...], budget: int, *, hidden: bool) -> tuple[list[tuple[str, os.stat_result]] | Entry, int]:
+def _listed(
+    root: Path, parts: tuple[str, ...], budget: int, *, hidden: bool
+) -> tuple[list[tuple[str, os.stat_result]] | Entry, int]:
     """Names and states in one folder, and how many more may be looked at; an Entry for a folder that is closed."""
     found: list[tuple[str, os.stat_result]] = []
     try:
@@ -105,7 +107,11 @@ def _listed(root: Path, parts: tuple[str, ...], budget: int, *, hidden: bool) ->
                     with suppress(FileNotFoundError):
                         found.append((one.name, one.stat(follow_symlinks=False)))
     except OSError as error:
-        if not parts or error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:  # taken away or exchanged just now
+        if not parts or error.errno in {
+            errno.ENOENT,
+            errno.ENOTDIR,
+            errno.ELOOP,
+        }:  # taken away or exchanged just now
             return [], budget
         return Entry(Path(*parts), "closed", note=error.strerror or str(error)), budget
     return found, budget
@@ -134,7 +140,12 @@ def _export(parts: tuple[str, ...], inode: int, listed: list[tuple[str, os.stat_
 
 def kind_of(mode: int) -> str:
     """What a file's mode says it is, in words; empty for a regular file."""
-    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFLNK: "a symbolic link"}
+    kinds = {
+        stat.S_IFDIR: "a folder",
+        stat.S_IFIFO: "a pipe",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFLNK: "a symbolic link",
+    }
     kinds |= {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
     return kinds.get(stat.S_IFMT(mode), "")
 
@@ -143,7 +154,9 @@ class Replaced(OSError):
     """What lies at a path is not what was read from there: someone put something else in its place."""
 
 
-def move(source_root: Path, source: Path, target_root: Path, target: Path, inode: int, *, aside: Path | None = None) -> Path:
+def move(
+    source_root: Path, source: Path, target_root: Path, target: Path, inode: int, *, aside: Path | None = None
+) -> Path:
     """Move the file or folder with this inode, never over another: a taken name gets a number. Returns its new place.
 
     `aside`: a folder of ours on the target's file system. With it, what is moved becomes ours: it is put into folders of
@@ -151,7 +164,10 @@ def move(source_root: Path, source: Path, target_root: Path, target: Path, inode
     for what was taken away, Replaced for what was exchanged (that stays where it is).
     """
     owners = None if aside is None else {os.geteuid(), os.stat(target_root).st_uid}
-    with folder(source_root, source.parent.parts) as before, _made(target_root, target.parent.parts, owners) as (after, parts):
+    with (
+        folder(source_root, source.parent.parts) as before,
+        _made(target_root, target.parent.parts, owners) as (after, parts),
+    ):
         status = os.stat(source.name, dir_fd=before, follow_symlinks=False)
         _must_be(status, inode, source)
         if aside is not None and stat.S_ISDIR(status.st_mode) and status.st_uid != os.geteuid():
@@ -297,7 +313,10 @@ def _is_taken(handle: int, name: str) -> bool:
 
 
 def _copy_file(before: int, source: str, copy: Path) -> None:
-    with open(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=before), "rb") as read, copy.open("xb") as write:
+    with (
+        open(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=before), "rb") as read,
+        copy.open("xb") as write,
+    ):
         status = os.fstat(read.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EXDEV, f"{kind_of(status.st_mode)} on another file system", source)

@@ -56,7 +56,10 @@ def built_facts(home: Home) -> list[dict[str, Any]]:
 
 def checked_builds(home: Home) -> set[tuple[str, str]]:
     """(run_id, build_id) of every result of a check; a run whose results cannot be read has none."""
-    return {(str(row["run_id"]), str(row["build_id"])) for row in _served(home, home.quality_lake, "quality", "DISTINCT run_id, build_id")}
+    return {
+        (str(row["run_id"]), str(row["build_id"]))
+        for row in _served(home, home.quality_lake, "quality", "DISTINCT run_id, build_id")
+    }
 
 
 def _served(home: Home, folders: Path, table: str, columns: str) -> list[dict[str, Any]]:
@@ -64,7 +67,10 @@ def _served(home: Home, folders: Path, table: str, columns: str) -> list[dict[st
     manifest = Manifest.load(home)
     found: list[dict[str, Any]] = []
     with duck.in_memory() as con:
-        for root, pattern, also in ((folders, f"run_id=*/{table}.parquet", ""), (home.compact, f"gen=*/{table}.parquet", ", gen")):
+        for root, pattern, also in (
+            (folders, f"run_id=*/{table}.parquet", ""),
+            (home.compact, f"gen=*/{table}.parquet", ", gen"),
+        ):
             if next(root.glob(pattern), None) is not None:
                 selected = f"SELECT {columns}{also if columns != '*' else ''}"
                 try:
@@ -74,12 +80,19 @@ def _served(home: Home, folders: Path, table: str, columns: str) -> list[dict[st
     return [
         fact
         for fact in found
-        if (manifest.serves.get(str(fact["run_id"])) == fact["gen"] if "gen" in fact else str(fact["run_id"]) not in manifest.serves)
+        if (
+            manifest.serves.get(str(fact["run_id"])) == fact["gen"]
+            if "gen" in fact
+            else str(fact["run_id"]) not in manifest.serves
+        )
     ]
 
 
 def _rows(con: duckdb.DuckDBPyConnection, selected: str, files: str) -> list[dict[str, Any]]:
-    return duck.dicts(con, f"{selected} FROM read_parquet({files}, union_by_name = true, hive_partitioning = true, hive_types_autocast = 0)")
+    return duck.dicts(
+        con,
+        f"{selected} FROM read_parquet({files}, union_by_name = true, hive_partitioning = true, hive_types_autocast = 0)",
+    )
 
 
 def _rows_of_each(con: duckdb.DuckDBPyConnection, selected: str, files: list[Path]) -> list[dict[str, Any]]:

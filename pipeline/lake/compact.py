@@ -39,9 +39,17 @@ def compact_runs(home: Home, run_ids: list[str]) -> str:
             con.execute("SET preserve_insertion_order = true")  # run by run, so that row groups hold few runs
             for layer in BUILT:
                 for table, contract in contracts(layer).items():
-                    folders = [(home.mart_run(r) if layer == "marts" else home.quality_lake_run(r)) for r in run_ids]
-                    files = [duck.literal(duck.plain(f / f"{table}.parquet")) for f in folders if (f / f"{table}.parquet").is_file()]
-                    scan = f"read_parquet([{', '.join(files)}], union_by_name = true, hive_partitioning = false)"
+                    folders = [
+                        (home.mart_run(r) if layer == "marts" else home.quality_lake_run(r)) for r in run_ids
+                    ]
+                    files = [
+                        duck.literal(duck.plain(f / f"{table}.parquet"))
+                        for f in folders
+                        if (f / f"{table}.parquet").is_file()
+                    ]
+                    scan = (
+                        f"read_parquet([{', '.join(files)}], union_by_name = true, hive_partitioning = false)"
+                    )
                     source = scan if files else f"({contract.empty_query()})"
                     con.execute(
                         f"COPY (SELECT {contract.select_list()} FROM {source}) TO {literal(staged / 'out' / f'{table}.parquet')} "
@@ -52,7 +60,9 @@ def compact_runs(home: Home, run_ids: list[str]) -> str:
         commit_folder(staged / "out", home.compact / f"gen={gen}")
     except duckdb.Error as error:
         damage = next((found for run_id in run_ids if (found := unreadable_file(home, run_id, BUILT))), None)
-        raise ModelError(f"the marts of {len(run_ids)} runs cannot be compacted: {damage or error}") from error
+        raise ModelError(
+            f"the marts of {len(run_ids)} runs cannot be compacted: {damage or error}"
+        ) from error
     finally:
         shutil.rmtree(staged, ignore_errors=True)
     manifest = settle(home)
@@ -66,12 +76,21 @@ def compact_runs(home: Home, run_ids: list[str]) -> str:
 def compactable(home: Home, older_than_s: float) -> list[str]:
     """Runs that have been built, and not again, for so many seconds, and still have a folder of their own, by this version and whole."""
     manifest = Manifest.load(home)
-    of_this_version = {str(facts["run_id"]) for facts in built_facts(home) if facts.get("contract_version") == CONTRACT_VERSION}
+    of_this_version = {
+        str(facts["run_id"])
+        for facts in built_facts(home)
+        if facts.get("contract_version") == CONTRACT_VERSION
+    }
     found = []
     for run_id in home.run_ids():
         facts = home.mart_run(run_id) / "run_facts.parquet"
         is_checked = (home.quality_lake_run(run_id) / "quality.parquet").is_file()
-        is_due = is_checked and facts.is_file() and time.time() - facts.stat().st_mtime >= older_than_s and run_id not in manifest.serves
+        is_due = (
+            is_checked
+            and facts.is_file()
+            and time.time() - facts.stat().st_mtime >= older_than_s
+            and run_id not in manifest.serves
+        )
         if is_due and run_id in of_this_version and damage_of(home, run_id, layers=BUILT) is None:
             found.append(run_id)
     return found
@@ -98,17 +117,27 @@ def relation(home: Home, table: str, folders: str, left_out: Collection[str], pi
     appear (they are about to be built).
     """
     manifest = Manifest.load(home)
-    with_folder = {r for r in manifest.serves if home.mart_run(r).is_dir() or home.quality_lake_run(r).is_dir()}
+    with_folder = {
+        r for r in manifest.serves if home.mart_run(r).is_dir() or home.quality_lake_run(r).is_dir()
+    }
     not_here = sorted({*left_out} | with_folder | {*pinned} & manifest.serves.keys())
-    own = f"FROM {folders}" + (f" WHERE run_id NOT IN ({', '.join(map(literal, not_here))})" if not_here else "")
+    own = f"FROM {folders}" + (
+        f" WHERE run_id NOT IN ({', '.join(map(literal, not_here))})" if not_here else ""
+    )
     read = sorted({gen for run_id, gen in manifest.serves.items() if run_id not in left_out})
     if not read:
         return own
-    hidden = [(gen, run) for gen, run in manifest.hidden() if gen in read] + [(g, r) for r, g in manifest.serves.items() if r in left_out]
+    hidden = [(gen, run) for gen, run in manifest.hidden() if gen in read] + [
+        (g, r) for r, g in manifest.serves.items() if r in left_out
+    ]
     files = templated(home.compact.resolve(), f"gen={TEMPLATE}", "*", table)
     generations = (
         f"SELECT * EXCLUDE (gen) FROM read_parquet({files}, hive_types = {{'gen': VARCHAR}}) WHERE gen IN ({', '.join(map(literal, read))})"
-        + (f" AND (gen, run_id) NOT IN ({', '.join(f'({literal(gen)}, {literal(run)})' for gen, run in hidden)})" if hidden else "")
+        + (
+            f" AND (gen, run_id) NOT IN ({', '.join(f'({literal(gen)}, {literal(run)})' for gen, run in hidden)})"
+            if hidden
+            else ""
+        )
     )
     return f"{own} UNION ALL BY NAME {generations}"
 

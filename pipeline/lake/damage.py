@@ -70,12 +70,14 @@ def is_damaged(file: str | Path) -> bool:
         os.close(handle)
 
 
-def damage_of(home: Home, run_id: str, gen: str | None = None, layers: Collection[Layer] = LAYERS) -> Damage | None:
+def damage_of(
+    home: Home, run_id: str, gen: str | None = None, layers: Collection[Layer] = LAYERS
+) -> Damage | None:
     """The first damaged file of a run; `gen`: the generation that it is served from, if any."""
     for folder in _folders(home, run_id, gen, layers):
         for name in folder.names:
             # The folder is looked for again: a run may be forgotten meanwhile.
-            if is_damaged(f"{folder.path}/{name}") and (gen is not None or os.path.isdir(folder.path)):  # noqa: PTH112
+            if is_damaged(f"{folder.path}/{name}") and (gen is not None or os.path.isdir(folder.path)):
                 return _damage(home, run_id, folder, name)
     return None
 
@@ -99,7 +101,11 @@ def unreadable_runs(home: Home, served: Mapping[str, str]) -> dict[str, Damage]:
             for folder in _folders(home, run_id, served.get(run_id), LAYERS):
                 files = [duck.files(Path(folder.path), name) for name in folder.names]
                 if not _can(con, f"SELECT count(*) FROM parquet_file_metadata([{', '.join(files)}])"):
-                    bad = (name for name, file in zip(folder.names, files, strict=True) if not _can(con, f"FROM parquet_file_metadata({file})"))
+                    bad = (
+                        name
+                        for name, file in zip(folder.names, files, strict=True)
+                        if not _can(con, f"FROM parquet_file_metadata({file})")
+                    )
                     found.setdefault(run_id, _damage(home, run_id, folder, next(bad, folder.names[0])))
     return found
 
@@ -112,13 +118,21 @@ def _can(con: duckdb.DuckDBPyConnection, sql: str) -> bool:
     return True
 
 
-def damaged_runs(home: Home, served: Mapping[str, str], layers: Collection[Layer] = LAYERS) -> dict[str, Damage]:
+def damaged_runs(
+    home: Home, served: Mapping[str, str], layers: Collection[Layer] = LAYERS
+) -> dict[str, Damage]:
     """Every run with a damaged file in these layers; `served`: run to the generation that it is served from."""
-    whole = {gen for gen in {*served.values()} if not any(is_damaged(f"{_gen(home, gen)}/{name}") for name in _generation())}
+    whole = {
+        gen
+        for gen in {*served.values()}
+        if not any(is_damaged(f"{_gen(home, gen)}/{name}") for name in _generation())
+    }
     found = {}
     for run_id in _runs(home, layers, served):
         gen = served.get(run_id)
-        if damage := damage_of(home, run_id, gen, [layer for layer in layers if gen not in whole or layer not in BUILT]):
+        if damage := damage_of(
+            home, run_id, gen, [layer for layer in layers if gen not in whole or layer not in BUILT]
+        ):
             found[run_id] = damage
     return found
 
@@ -133,7 +147,11 @@ def incomplete_runs(home: Home, served: Mapping[str, str]) -> dict[str, Damage]:
                 continue
             if any(_lacks(part, _names(layer)) for part in (_parts(folder) if layer == "raw" else [folder])):
                 suspects.add(run_id)
-    return {run_id: damage for run_id in sorted(suspects) if (damage := damage_of(home, run_id, served.get(run_id)))}
+    return {
+        run_id: damage
+        for run_id in sorted(suspects)
+        if (damage := damage_of(home, run_id, served.get(run_id)))
+    }
 
 
 def _folders(home: Home, run_id: str, gen: str | None, layers: Collection[Layer]) -> Iterator[_Folder]:
@@ -144,8 +162,12 @@ def _folders(home: Home, run_id: str, gen: str | None, layers: Collection[Layer]
             yield _Folder(layer, _gen(home, gen), _names(layer))
         elif layer == "raw":
             for part in _parts(folder):
-                yield _Folder(layer, part, (*_names(layer), *(name for name in _CAME_LATER if os.path.lexists(f"{part}/{name}"))))
-        elif os.path.isdir(folder):  # noqa: PTH112 - thousands of runs are looked at
+                yield _Folder(
+                    layer,
+                    part,
+                    (*_names(layer), *(name for name in _CAME_LATER if os.path.lexists(f"{part}/{name}"))),
+                )
+        elif os.path.isdir(folder):
             yield _Folder(layer, folder, _names(layer))
 
 
@@ -175,7 +197,7 @@ def _generation() -> tuple[str, ...]:
 def _lacks(folder: str, names: tuple[str, ...]) -> bool:
     """Is one of these names not in the folder?"""
     try:
-        return not {*os.listdir(folder)}.issuperset(names)  # noqa: PTH208 - thousands of folders are looked at
+        return not {*os.listdir(folder)}.issuperset(names)
     except OSError:
         return True
 

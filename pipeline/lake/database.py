@@ -48,7 +48,9 @@ def _to_leave_out(home: Home) -> dict[str, str]:
             is_calm = not left_out_of(con)
     except UsageError:
         is_calm = False
-    missing = {run_id: str(damage) for run_id, damage in incomplete_runs(home, Manifest.load(home).serves).items()}
+    missing = {
+        run_id: str(damage) for run_id, damage in incomplete_runs(home, Manifest.load(home).serves).items()
+    }
     return missing if is_calm else troubled_runs(home)
 
 
@@ -66,4 +68,6 @@ def failing_runs(home: Home, error: duckdb.Error | UsageError, known: Mapping[st
         return {run_id: str(damage) for run_id, damage in broken.items()}
     if isinstance(error, UsageError) and not is_inside:
         raise error
-    raise UsageError(f"{home.root}: a table cannot be read; `stepledger check` names the file. ({cause})") from error
+    raise UsageError(
+        f"{home.root}: a table cannot be read; `stepledger check` names the file. ({cause})"
+    ) from error

@@ -61,7 +61,9 @@ def opened(path: Path, private: Path, inbox: Path | None = None) -> Iterator[Dro
                 shown, handles = _file(readable, path.name, private), (readable,)
             else:
                 found = f"{kind_of(status.st_mode)}, which is no regular file"
-                raise TraceError(path.name, where="the path", found=found, wanted="a trace file", advice=NAME_FILES)
+                raise TraceError(
+                    path.name, where="the path", found=found, wanted="a trace file", advice=NAME_FILES
+                )
         except OSError as error:
             raise unreadable(path, error) from error
         sizes = sum(os.fstat(one).st_size for one in handles)
@@ -69,16 +71,36 @@ def opened(path: Path, private: Path, inbox: Path | None = None) -> Iterator[Dro
         mode = modes[0]
         for one in modes[1:]:
             mode &= one
-        yield Dropped(shown, path.parent, path.name, sizes, status.st_ino, mode & 0o777, status.st_gid, handles)
+        yield Dropped(
+            shown, path.parent, path.name, sizes, status.st_ino, mode & 0o777, status.st_gid, handles
+        )
 
 
 def unreadable(path: Path, error: OSError) -> TraceError:
     """What to say of a file that cannot be opened or read."""
     if error.errno in {errno.ENOENT, errno.ESTALE}:
-        return GoneFile(path.name, where="the path", found="that it was taken away", wanted="a file that stays", advice="Drop it again.")
+        return GoneFile(
+            path.name,
+            where="the path",
+            found="that it was taken away",
+            wanted="a file that stays",
+            advice="Drop it again.",
+        )
     if error.errno == errno.ELOOP:
-        return TraceError(path.name, where="the path", found="a symbolic link", wanted="the file itself", advice="Put the file there.")
-    return TraceError(path.name, where="opening it", found=error.strerror or str(error), wanted="a readable file", advice="Check its permissions.")
+        return TraceError(
+            path.name,
+            where="the path",
+            found="a symbolic link",
+            wanted="the file itself",
+            advice="Put the file there.",
+        )
+    return TraceError(
+        path.name,
+        where="opening it",
+        found=error.strerror or str(error),
+        wanted="a readable file",
+        advice="Check its permissions.",
+    )
 
 
 def _opened(path: Path, inbox: Path | None) -> int:
@@ -127,7 +149,13 @@ def _export(handle: int, name: str, private: Path, stack: ExitStack) -> tuple[Pa
     with folder(Path(f"/proc/self/fd/{handle}")) as inside:
         names = sorted(one for one in os.listdir(inside) if not one.startswith("."))
         if not EXPORT_MARKS.intersection(names):
-            raise TraceError(name, where="the path", found="a folder, which is no regular file", wanted="a trace file", advice=NAME_FILES)
+            raise TraceError(
+                name,
+                where="the path",
+                found="a folder, which is no regular file",
+                wanted="a trace file",
+                advice=NAME_FILES,
+            )
         for one in names:
             entry = os.open(one, _O_PATH | os.O_NOFOLLOW, dir_fd=inside)
             stack.callback(os.close, entry)

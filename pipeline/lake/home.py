@@ -94,7 +94,9 @@ class Home:
     def ensure(self) -> None:
         """Create the folders. Raises UsageError where the home cannot be, or cannot be written."""
         if odd := next((part for part in self.root.resolve().parts if "=" in part or "?" in part), None):
-            raise UsageError(f"{self.root}: DuckDB takes `=` or `?` in the folder {odd} for something else. Choose a home without them in its path.")
+            raise UsageError(
+                f"{self.root}: DuckDB takes `=` or `?` in the folder {odd} for something else. Choose a home without them in its path."
+            )
         try:
             for folder in (
                 self.inbox,
@@ -114,7 +116,9 @@ class Home:
             raise self._unwritable(error) from error
 
     def _unwritable(self, error: OSError) -> UsageError:
-        return UsageError(f"{self.root}: the home cannot be written: {error.strerror}. Choose another with --home.")
+        return UsageError(
+            f"{self.root}: the home cannot be written: {error.strerror}. Choose another with --home."
+        )
 
     def raw_run(self, run_id: str) -> Path:
         """The folder of a run's raw Parquet."""
@@ -138,7 +142,11 @@ class Home:
 
     def run_ids(self) -> list[str]:
         """Runs with at least one committed trace, by name."""
-        found = (p.name.removeprefix("run_id=") for p in self.raw.glob("run_id=*") if next(p.glob("file_id=*"), None))
+        found = (
+            p.name.removeprefix("run_id=")
+            for p in self.raw.glob("run_id=*")
+            if next(p.glob("file_id=*"), None)
+        )
         return sorted(r for r in found if r != TEMPLATE)
 
     def run_id_for(self, name: str, also_taken: Iterable[str] = ()) -> str:
@@ -151,7 +159,11 @@ class Home:
 
     def at_work(self) -> list[tuple[str, str]]:
         """Processes that hold this home now: (what, state)."""
-        return [(what, state) for what, state in (("writer", "a writer is at work"), ("watch", "a watcher is running")) if self._is_held(what)]
+        return [
+            (what, state)
+            for what, state in (("writer", "a writer is at work"), ("watch", "a watcher is running"))
+            if self._is_held(what)
+        ]
 
     def _is_held(self, what: str) -> bool:
         try:

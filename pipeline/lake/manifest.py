@@ -45,7 +45,12 @@ class Manifest:
 
     def hidden(self) -> list[tuple[str, str]]:
         """(generation, run) of rows that are there but served from elsewhere, or forgotten."""
-        return [(gen, run) for gen, runs in sorted(self.holds.items()) for run in runs if self.serves.get(run) != gen]
+        return [
+            (gen, run)
+            for gen, runs in sorted(self.holds.items())
+            for run in runs
+            if self.serves.get(run) != gen
+        ]
 
 
 def settle(home: Home) -> Manifest:
@@ -53,7 +58,10 @@ def settle(home: Home) -> Manifest:
     found = Manifest.load(home)
     before = orjson.dumps(found.__dict__)
     for run_id in [*found.serves]:
-        if not home.raw_run(run_id).is_dir() or build_in(home.mart_run(run_id)) not in {None, found.builds[run_id]}:
+        if not home.raw_run(run_id).is_dir() or build_in(home.mart_run(run_id)) not in {
+            None,
+            found.builds[run_id],
+        }:
             found.drop(run_id)
     for gen in [g for g in found.holds if g not in found.serves.values()]:
         del found.holds[gen], found.made_at[gen]
@@ -70,5 +78,10 @@ def build_in(folder: Path) -> str | None:
     if is_damaged(file):
         return None
     with duck.in_memory() as con, suppress(duckdb.Error):
-        return str(duck.scalar(con, f"SELECT min(build_id) FROM read_parquet({duck.files(folder, file.name)}, hive_partitioning = false)"))
+        return str(
+            duck.scalar(
+                con,
+                f"SELECT min(build_id) FROM read_parquet({duck.files(folder, file.name)}, hive_partitioning = false)",
+            )
+        )
     return None

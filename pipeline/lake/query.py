@@ -59,7 +59,7 @@ class Answer:
 
 
 @contextmanager
-def asked(home: Home, sql: str, timeout_s: float = TIMEOUT_S) -> Iterator[Answer]:
+def open_query(home: Home, sql: str, timeout_s: float = TIMEOUT_S) -> Iterator[Answer]:
     """The answer of one statement, for as long as the context lasts; a `timeout_s` of 0 sets no limit.
 
     Raises UsageError for anything but one reading statement, for one that fails, takes too long or needs too
@@ -145,7 +145,9 @@ class _Stream:
             yield from batch
         now = builds(self._home)
         if is_long and any(now.get(run) != build for run, build in self._builds.items()):
-            raise UsageError("a run was rebuilt while the answer was printed, so its rows may be of two builds: ask again")
+            raise UsageError(
+                "a run was rebuilt while the answer was printed, so its rows may be of two builds: ask again"
+            )
 
     def _wait(self, call: Callable[[], _T]) -> _T:
         try:
@@ -157,8 +159,8 @@ class _Stream:
 
 
 def run_query(home: Home, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Column names and all rows of one statement. Raises UsageError as `asked` does."""
-    with asked(home, sql) as answer:
+    """Column names and all rows of one statement. Raises UsageError as `open_query` does."""
+    with open_query(home, sql) as answer:
         return answer.columns, list(answer.rows)
 
 
@@ -177,7 +179,11 @@ def reading_statement(con: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statem
 
 def _must_read(con: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> None:
     if statement.type != duckdb.StatementType.SELECT:
-        hint = " A PIVOT must name its values: PIVOT ... ON column IN (...)." if statement.type == duckdb.StatementType.MULTI else ""
+        hint = (
+            " A PIVOT must name its values: PIVOT ... ON column IN (...)."
+            if statement.type == duckdb.StatementType.MULTI
+            else ""
+        )
         raise UsageError(f"{statement.type.name} is not a reading statement.{hint} {_ADVICE}")
     try:
         tree = orjson.loads(duck.scalar(con, "SELECT json_serialize_sql($1)", [statement.query]))
@@ -188,8 +194,12 @@ def _must_read(con: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> N
         if node.get("error") is True:
             raise UsageError(f"{node.get('error_message')}. {_ADVICE}")
         if kind.endswith("_NODE") and kind not in _READING_NODES:
-            raise UsageError(f"{kind.removesuffix('_NODE').removesuffix('_QUERY')} inside a query is not reading. {_ADVICE}")
-        if kind == "TABLE_FUNCTION" and not _READING_FUNCTIONS.fullmatch(name := str(node["function"]["function_name"]).lower()):
+            raise UsageError(
+                f"{kind.removesuffix('_NODE').removesuffix('_QUERY')} inside a query is not reading. {_ADVICE}"
+            )
+        if kind == "TABLE_FUNCTION" and not _READING_FUNCTIONS.fullmatch(
+            name := str(node["function"]["function_name"]).lower()
+        ):
             raise UsageError(f"the table function {name} is not known to only read. {_ADVICE}")
 
 

@@ -44,7 +44,9 @@ def opened(home: Home) -> duckdb.DuckDBPyConnection:
     with ExitStack() as opening:
         con = opening.enter_context(duck.database(Path(":memory:"), read_only=False))
         con.execute(f"SET memory_limit = {literal(duck.READ_MEMORY)}")
-        con.execute(f"ATTACH ':memory:' AS {home.database.stem}; USE {home.database.stem}")  # the name that the file's would have
+        con.execute(
+            f"ATTACH ':memory:' AS {home.database.stem}; USE {home.database.stem}"
+        )  # the name that the file's would have
         make_views(con, home, {**recorded, **found})
         opening.pop_all()
     return con
@@ -60,7 +62,9 @@ def reading(home: Home) -> Iterator[duckdb.DuckDBPyConnection]:
         lake = home.raw.parent.resolve()
         con.execute(f"SET temp_directory = {literal(spill)}")
         con.execute(f"SET max_temp_directory_size = {literal(SPILL_LIMIT)}")
-        con.execute(f"SET allowed_directories = [{literal(f'{lake}/')}, {duck.files(lake, '')}]")  # files by name, and views' patterns
+        con.execute(
+            f"SET allowed_directories = [{literal(f'{lake}/')}, {duck.files(lake, '')}]"
+        )  # files by name, and views' patterns
         con.execute("SET enable_external_access = false")
         con.execute("SET lock_configuration = true")
         yield con
@@ -74,7 +78,10 @@ def stable(home: Home, read: Callable[[], _T], *, across_runs: bool = False) -> 
     """
     left_out: dict[str, str] = {}
     if across_runs:
-        left_out = {run_id: str(damage) for run_id, damage in incomplete_runs(home, Manifest.load(home).serves).items()}
+        left_out = {
+            run_id: str(damage)
+            for run_id, damage in incomplete_runs(home, Manifest.load(home).serves).items()
+        }
     for _ in range(_TRIES):
         before = builds(home)
         token = _LEFT_OUT.set(left_out)
@@ -113,7 +120,8 @@ def known_run(con: duckdb.DuckDBPyConnection, run: str) -> str:
     if run == Path(run).name and next(home_of(con).raw_run(run).glob("file_id=*"), None) is not None:
         return run  # without reading anything: thousands of runs may have landed
     known: list[tuple[Any, ...]] = duck.rows(
-        con, "SELECT run_id, run_name FROM raw.trace UNION SELECT run_id, run_name FROM raw.microbench ORDER BY ALL"
+        con,
+        "SELECT run_id, run_name FROM raw.trace UNION SELECT run_id, run_name FROM raw.microbench ORDER BY ALL",
     )
     folded = run.casefold()
     for matches in (

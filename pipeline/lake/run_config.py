@@ -20,7 +20,12 @@ from pipeline.lake.home import Home
 RUN_TOML = "run.toml"
 """Name of the file beside traces that says facts about their run."""
 
-_KINDS: dict[str, tuple[type, ...]] = {"INTEGER": (int,), "DOUBLE": (int, float), "VARCHAR": (str,), "BOOLEAN": (bool,)}
+_KINDS: dict[str, tuple[type, ...]] = {
+    "INTEGER": (int,),
+    "DOUBLE": (int, float),
+    "VARCHAR": (str,),
+    "BOOLEAN": (bool,),
+}
 
 _MAY_BE_0 = {"dense_layers", "shared_experts"}
 """Counts of what a model may lack."""
@@ -44,18 +49,35 @@ def read_run_toml(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             text = file.read(_LARGEST_TOML + 1)
         if len(text) > _LARGEST_TOML:
-            raise TraceError(path.name, where="the file", found=f"more than {_LARGEST_TOML} bytes", wanted="key = value lines")
+            raise TraceError(
+                path.name,
+                where="the file",
+                found=f"more than {_LARGEST_TOML} bytes",
+                wanted="key = value lines",
+            )
         values = tomllib.loads(text.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise TraceError(path.name, where="the file", found=f"no TOML ({error})", wanted="key = value lines") from error
+        raise TraceError(
+            path.name, where="the file", found=f"no TOML ({error})", wanted="key = value lines"
+        ) from error
     except RecursionError as error:
-        raise TraceError(path.name, where="the file", found="values nested too deep", wanted="key = value lines") from error
+        raise TraceError(
+            path.name, where="the file", found="values nested too deep", wanted="key = value lines"
+        ) from error
     except OSError as error:
-        raise TraceError(path.name, where="opening it", found=str(error.strerror), wanted="a readable file") from error
+        raise TraceError(
+            path.name, where="opening it", found=str(error.strerror), wanted="a readable file"
+        ) from error
     try:
         return checked(values)
     except UsageError as error:
-        raise TraceError(path.name, where="its keys", found=str(error), wanted="facts about a run", advice="Correct the line.") from error
+        raise TraceError(
+            path.name,
+            where="its keys",
+            found=str(error),
+            wanted="facts about a run",
+            advice="Correct the line.",
+        ) from error
 
 
 def checked(values: dict[str, Any]) -> dict[str, Any]:
@@ -66,7 +88,11 @@ def checked(values: dict[str, Any]) -> dict[str, Any]:
             raise UsageError(f"unknown fact {key!r}; known facts: {', '.join(known)}")
         if isinstance(value, bool) != (known[key] == "BOOLEAN") or not isinstance(value, _KINDS[known[key]]):
             raise UsageError(f"{key} = {value!r} is not a {known[key]}")
-        if isinstance(value, (int, float)) and known[key] != "BOOLEAN" and not (0 < value <= _LARGEST or (value == 0 and key in _MAY_BE_0)):
+        if (
+            isinstance(value, (int, float))
+            and known[key] != "BOOLEAN"
+            and not (0 < value <= _LARGEST or (value == 0 and key in _MAY_BE_0))
+        ):
             raise UsageError(f"{key} = {value!r} is not above 0, or larger than {_LARGEST}")
     if "groups" in values:
         _check_groups(values["groups"])
@@ -76,7 +102,9 @@ def checked(values: dict[str, Any]) -> dict[str, Any]:
 def _check_groups(text: str) -> None:
     """Raises UsageError unless the text names groups of ranks, and no rank twice for one purpose."""
     if not _GROUPS.fullmatch(text):
-        raise UsageError(f"groups = {text!r} does not read like tp:0,1;tp:2,3;ep:0,1,2,3 (tp, ep, dp or pp, and its ranks)")
+        raise UsageError(
+            f"groups = {text!r} does not read like tp:0,1;tp:2,3;ep:0,1,2,3 (tp, ep, dp or pp, and its ranks)"
+        )
     seen: set[tuple[str, int]] = set()
     for part in text.split(";"):
         purpose, ranks = part.split(":")
@@ -93,10 +121,17 @@ def describe(home: Home, run_id: str, values: dict[str, Any]) -> None:
     staged.mkdir(parents=True)
     try:
         is_lost = damage_of(home, run_id, layers=["config"]) is not None
-        said = {} if is_lost else {key: value for key, value in config_of(home, run_id).items() if value is not None}
+        said = (
+            {}
+            if is_lost
+            else {key: value for key, value in config_of(home, run_id).items() if value is not None}
+        )
         said |= checked(values)
         contract = contracts("config")["run_config"]
-        row = ", ".join(f'{literal(run_id if c.name == "run_id" else said.get(c.name))}::{c.type} AS "{c.name}"' for c in contract.columns)
+        row = ", ".join(
+            f'{literal(run_id if c.name == "run_id" else said.get(c.name))}::{c.type} AS "{c.name}"'
+            for c in contract.columns
+        )
         with duck.in_memory() as con:
             con.execute(f"COPY (SELECT {row}) TO {literal(staged / 'run_config.parquet')} (FORMAT parquet)")
         exchange_folder(staged, target, home.staging)
@@ -110,4 +145,7 @@ def config_of(home: Home, run_id: str) -> dict[str, Any]:
     if not file.is_file():
         return {}
     with duck.in_memory() as con:
-        return duck.dicts(con, f"SELECT * EXCLUDE (run_id) FROM read_parquet({duck.files(file.parent, file.name)}, hive_partitioning = false)")[0]
+        return duck.dicts(
+            con,
+            f"SELECT * EXCLUDE (run_id) FROM read_parquet({duck.files(file.parent, file.name)}, hive_partitioning = false)",
+        )[0]

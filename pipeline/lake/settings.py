@@ -63,9 +63,13 @@ def load_settings(home: Home, *, workers: int | None = None, memory_limit: str |
             size_bytes(value)
             found = replace(found, memory_limit=value)
         elif key == "spill" and isinstance(value, str):
-            found = replace(found, spill=_usable((home.root / value).absolute()))  # workers have other current folders
+            found = replace(
+                found, spill=_usable((home.root / value).absolute())
+            )  # workers have other current folders
         else:
-            raise UsageError(f'{SETTINGS_TOML}: {key} = {value!r}; known are workers = 4, memory_limit = "2GB", spill = "folder"')
+            raise UsageError(
+                f'{SETTINGS_TOML}: {key} = {value!r}; known are workers = 4, memory_limit = "2GB", spill = "folder"'
+            )
     return found
 
 
@@ -76,7 +80,9 @@ def _usable(spill: Path) -> Path:
         with TemporaryFile(dir=spill):
             return spill
     except OSError as error:
-        raise UsageError(f"{SETTINGS_TOML}: spill: {spill} cannot be written: {error.strerror}. Name a folder that can.") from error
+        raise UsageError(
+            f"{SETTINGS_TOML}: spill: {spill} cannot be written: {error.strerror}. Name a folder that can."
+        ) from error
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -50,7 +50,13 @@ def forget(home: Home, run_id: str) -> None:
 def _finish_forgetting(home: Home) -> None:
     for mark in home.staging.glob(f"{_FORGET}*"):
         run_id = mark.name.removeprefix(_FORGET)
-        for folder in (home.raw_run(run_id), home.mart_run(run_id), home.quality_lake_run(run_id), home.config_run(run_id), home.quality_run(run_id)):
+        for folder in (
+            home.raw_run(run_id),
+            home.mart_run(run_id),
+            home.quality_lake_run(run_id),
+            home.config_run(run_id),
+            home.quality_run(run_id),
+        ):
             if folder.is_dir():
                 folder.rename(home.staging / f"old-{uuid.uuid4().hex}")
         mark.unlink()

@@ -20,7 +20,9 @@ def checked(home: Home) -> duckdb.DuckDBPyConnection:
     """The database of views, read-only. Raises UsageError where there is none yet, or it is another version's or another place's."""
     if not home.database.is_file():
         refuse_newer(home)
-        raise UsageError(f"{home.root}: no warehouse yet. Drop traces into {home.inbox} and run `stepledger run`, or try `stepledger demo`.")
+        raise UsageError(
+            f"{home.root}: no warehouse yet. Drop traces into {home.inbox} and run `stepledger run`, or try `stepledger demo`."
+        )
     con = _connected(home)
     try:
         writer = written_by(con)
@@ -60,7 +62,9 @@ def troubled_runs(home: Home) -> dict[str, str]:
         run_id, version = str(facts["run_id"]), facts.get("contract_version")
         if version != CONTRACT_VERSION and (run_id not in damaged or damaged[run_id].layer in BUILT):
             is_newer = (version or 0) > CONTRACT_VERSION
-            why[run_id] = f"{of_version(version)}: {'upgrade stepledger' if is_newer else f'run `stepledger build --run {run_id}`'}"
+            why[run_id] = (
+                f"{of_version(version)}: {'upgrade stepledger' if is_newer else f'run `stepledger build --run {run_id}`'}"
+            )
     return dict(sorted(why.items()))
 
 
@@ -84,7 +88,9 @@ def _connected(home: Home) -> duckdb.DuckDBPyConnection:
     try:
         return duck.database(home.database, read_only=True)
     except duckdb.Error as error:
-        raise UsageError(f"{home.database}: it cannot be opened: run `stepledger build`. ({error})") from error
+        raise UsageError(
+            f"{home.database}: it cannot be opened: run `stepledger build`. ({error})"
+        ) from error
 
 
 def _refuse_version(home: Home, stepledger: str, tables: int) -> None:
@@ -99,9 +105,13 @@ def _refuse_version(home: Home, stepledger: str, tables: int) -> None:
 def _refuse_old_views(home: Home, writer: Writer) -> None:
     if writer.contract_version != CONTRACT_VERSION:
         tables = writer.contract_version or _newest(home) or "unknown"
-        raise UsageError(f"{home.root}: written by stepledger {writer.stepledger_version} (tables of version {tables}): run `stepledger build`")
+        raise UsageError(
+            f"{home.root}: written by stepledger {writer.stepledger_version} (tables of version {tables}): run `stepledger build`"
+        )
     if writer.lake != str(home.raw.parent.resolve()):
-        raise UsageError(f"{home.root}: its views do not find their files (was the home moved?): run `stepledger build`")
+        raise UsageError(
+            f"{home.root}: its views do not find their files (was the home moved?): run `stepledger build`"
+        )
 
 
 def _newest(home: Home) -> int:

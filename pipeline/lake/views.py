@@ -68,7 +68,9 @@ def left_out_of(con: duckdb.DuckDBPyConnection) -> dict[str, str]:
     return dict(duck.rows(con, "SELECT run_id, why FROM left_out ORDER BY ALL"))
 
 
-def make_views(con: duckdb.DuckDBPyConnection, home: Home, left_out: Mapping[str, str], pinned: Iterable[str] = ()) -> None:
+def make_views(
+    con: duckdb.DuckDBPyConnection, home: Home, left_out: Mapping[str, str], pinned: Iterable[str] = ()
+) -> None:
     """Make every view in an empty database. Raises duckdb.Error where a raw table of a run that is not left out cannot be read."""
     con.execute("CREATE SCHEMA raw")
     for layer in LAYERS:
@@ -89,8 +91,15 @@ def make_views(con: duckdb.DuckDBPyConnection, home: Home, left_out: Mapping[str
     )
     _comment(con, "written_by", "Who wrote these views, and where their lake is.", _WRITTEN_BY)
     rows = ", ".join(f"({literal(run_id)}, {literal(why)})" for run_id, why in left_out.items()) or "('', '')"
-    con.execute(f"CREATE VIEW left_out AS SELECT * FROM (VALUES {rows}) AS run (run_id, why) WHERE run_id <> ''")
-    _comment(con, "left_out", "Runs that these views leave out, since their files cannot be read as they are.", _LEFT_OUT)
+    con.execute(
+        f"CREATE VIEW left_out AS SELECT * FROM (VALUES {rows}) AS run (run_id, why) WHERE run_id <> ''"
+    )
+    _comment(
+        con,
+        "left_out",
+        "Runs that these views leave out, since their files cannot be read as they are.",
+        _LEFT_OUT,
+    )
 
 
 def _comment(con: duckdb.DuckDBPyConnection, view: str, doc: str, columns: Mapping[str, str]) -> None:
@@ -104,23 +113,37 @@ def _lake_scan(home: Home, layer: Layer, table: str, left_out: Mapping[str, str]
     one = f"run_id={TEMPLATE}"
     if layer in BUILT:
         root = home.marts if layer == "marts" else home.quality_lake
-        return f"read_parquet({templated(root.resolve(), one, '*', table)}, hive_types = {{'run_id': VARCHAR}})"
+        return (
+            f"read_parquet({templated(root.resolve(), one, '*', table)}, hive_types = {{'run_id': VARCHAR}})"
+        )
     # Files that an older version wrote lack columns that came later: so the columns of all files are read first.
     root, part, types = (
-        (home.raw, f"file_id={TEMPLATE}/", "'run_id': VARCHAR, 'file_id': VARCHAR") if layer == "raw" else (home.config, "", "'run_id': VARCHAR")
+        (home.raw, f"file_id={TEMPLATE}/", "'run_id': VARCHAR, 'file_id': VARCHAR")
+        if layer == "raw"
+        else (home.config, "", "'run_id': VARCHAR")
     )
     pattern = f"{'*/' if part else ''}{table}.parquet"
     files = duck.files(root.resolve(), f"*/{pattern}")
     if left_out:  # by name: a pattern would have the damaged files opened
-        kept = [folder for folder in sorted(root.resolve().glob("run_id=*")) if folder.name.removeprefix("run_id=") not in left_out]
-        found = [duck.files(file.parent, file.name) for folder in kept for file in sorted(folder.glob(pattern))]
+        kept = [
+            folder
+            for folder in sorted(root.resolve().glob("run_id=*"))
+            if folder.name.removeprefix("run_id=") not in left_out
+        ]
+        found = [
+            duck.files(file.parent, file.name) for folder in kept for file in sorted(folder.glob(pattern))
+        ]
         files = f"[{', '.join(found)}]"
     return f"read_parquet({files}, hive_types = {{{types}}}, union_by_name = true)"
 
 
 def _no_rows(home: Home, layer: Layer, table: str) -> str:
     """A file of this table without rows."""
-    folder = home.raw / f"run_id={TEMPLATE}" / f"file_id={TEMPLATE}" if layer == "raw" else home.compact / f"gen={TEMPLATE}"
+    folder = (
+        home.raw / f"run_id={TEMPLATE}" / f"file_id={TEMPLATE}"
+        if layer == "raw"
+        else home.compact / f"gen={TEMPLATE}"
+    )
     folder = home.config / f"run_id={TEMPLATE}" if layer == "config" else folder
     return f"read_parquet({duck.files(folder.resolve(), f'{table}.parquet')}, hive_partitioning = false)"
 
@@ -136,12 +159,16 @@ def write_templates(home: Home) -> None:
         (home.compact / f"gen={TEMPLATE}", contracts("quality") | contracts("marts")),
     ):
         stamp = hashlib.sha256(repr(tables).encode()).hexdigest()[:16]
-        if (target / f"{stamp}.stamp").is_file() and not any(is_damaged(target / f"{table}.parquet") for table in tables):
+        if (target / f"{stamp}.stamp").is_file() and not any(
+            is_damaged(target / f"{table}.parquet") for table in tables
+        ):
             continue
         staged = home.staging / uuid.uuid4().hex
         staged.mkdir(parents=True)
         with duck.in_memory() as con:
             for table, contract in tables.items():
-                con.execute(f"COPY ({contract.empty_query()}) TO {literal(staged / f'{table}.parquet')} (FORMAT parquet)")
+                con.execute(
+                    f"COPY ({contract.empty_query()}) TO {literal(staged / f'{table}.parquet')} (FORMAT parquet)"
+                )
         (staged / f"{stamp}.stamp").touch()
         exchange_folder(staged, target, home.staging)

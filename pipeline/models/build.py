@@ -79,13 +79,20 @@ def stale_runs(home: Home, rules: RuleSet) -> list[str]:
     refuse_newer(home)
     built: dict[str, set[tuple[Any, ...]]] = {}
     for facts in built_facts(home):
-        made_by = tuple(facts.get(name) for name in ("inputs_sha", "models_sha", "rules_sha", "contract_version"))
+        made_by = tuple(
+            facts.get(name) for name in ("inputs_sha", "models_sha", "rules_sha", "contract_version")
+        )
         built.setdefault(str(facts["run_id"]), set()).add(made_by)
-    newer = {run_id for run_id, made in built.items() if any((version or 0) > CONTRACT_VERSION for *_, version in made)}
+    newer = {
+        run_id
+        for run_id, made in built.items()
+        if any((version or 0) > CONTRACT_VERSION for *_, version in made)
+    }
     made_now = engine.models_sha(), rules.sha, CONTRACT_VERSION
     damaged = damaged_runs(home, Manifest.load(home).serves, BUILT)
     return [
         run_id
         for run_id in home.run_ids()
-        if run_id not in newer and (run_id in damaged or built.get(run_id) != {(inputs_sha(home, run_id), *made_now)})
+        if run_id not in newer
+        and (run_id in damaged or built.get(run_id) != {(inputs_sha(home, run_id), *made_now)})
     ]

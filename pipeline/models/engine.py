@@ -41,7 +41,9 @@ class Model:
 @cache
 def models() -> tuple[Model, ...]:
     """All models in an order in which each finds what it needs. Raises ModelError on a cycle or a skipped layer."""
-    files = {path.stem: path for layer in _LAYERS for path in sorted((resource("sql") / layer).rglob("*.sql"))}
+    files = {
+        path.stem: path for layer in _LAYERS for path in sorted((resource("sql") / layer).rglob("*.sql"))
+    }
     found: dict[str, Model] = {}
     for name, path in files.items():
         sql = path.read_text(encoding="utf-8")
@@ -108,7 +110,9 @@ def build_marts(
             con.execute(f"ATTACH {literal(spill / 'tables.duckdb')} AS tables; USE tables")
         prepare(con, raw_run, run_id, rules, build_id, inputs_sha, config)
         marts = contracts("marts")
-        last_use = {need: number for number, model in enumerate(models()) for need in (*model.needs, model.name)}
+        last_use = {
+            need: number for number, model in enumerate(models()) for need in (*model.needs, model.name)
+        }
         for number, model in enumerate(models()):
             run_model(con, model)
             if model.name in marts:
@@ -120,11 +124,22 @@ def build_marts(
 
 def _activities(con: duckdb.DuckDBPyConnection, raw_run: Path) -> int:
     """GPU activities of a run, from its files' own counts."""
-    return int(duck.scalar(con, f"SELECT coalesce(sum(num_rows), 0) FROM parquet_file_metadata({duck.files(raw_run, '*/gpu_activity.parquet')})"))
+    return int(
+        duck.scalar(
+            con,
+            f"SELECT coalesce(sum(num_rows), 0) FROM parquet_file_metadata({duck.files(raw_run, '*/gpu_activity.parquet')})",
+        )
+    )
 
 
 def prepare(
-    con: duckdb.DuckDBPyConnection, raw_run: Path, run_id: str, rules: RuleSet, build_id: str, inputs_sha: str, config: Path | None = None
+    con: duckdb.DuckDBPyConnection,
+    raw_run: Path,
+    run_id: str,
+    rules: RuleSet,
+    build_id: str,
+    inputs_sha: str,
+    config: Path | None = None,
 ) -> None:
     """Give the connection what models read: raw views of one run, what was said of it, rules, macros and facts of the build."""
     con.execute("CREATE SCHEMA raw")
@@ -136,8 +151,14 @@ def prepare(
         con.execute(f"CREATE VIEW raw.{table} AS SELECT {literal(run_id)} AS run_id, * FROM {found}")
     contract = contracts("config")["run_config"]
     # Facts said to an older version lack columns that came later.
-    said = f"UNION ALL BY NAME FROM read_parquet({duck.files(config.parent, config.name)})" if config and config.is_file() else ""
-    con.execute(f"CREATE TABLE run_config AS SELECT {contract.select_list()} FROM (({contract.empty_query()}) {said})")
+    said = (
+        f"UNION ALL BY NAME FROM read_parquet({duck.files(config.parent, config.name)})"
+        if config and config.is_file()
+        else ""
+    )
+    con.execute(
+        f"CREATE TABLE run_config AS SELECT {contract.select_list()} FROM (({contract.empty_query()}) {said})"
+    )
     con.execute(_macros())
     rules.install(con)
     interconnects.install(con)
@@ -163,7 +184,9 @@ def _write_mart(con: duckdb.DuckDBPyConnection, contract: Contract, file: Path) 
             f"COPY (SELECT {contract.select_list()} FROM {contract.table} ORDER BY {key}) TO {literal(file)} (FORMAT parquet, COMPRESSION zstd)"
         )
     except duckdb.Error as error:
-        raise ModelError(f"marts.{contract.table} is not what schemas/marts/{contract.table}.toml says: {error}") from error
+        raise ModelError(
+            f"marts.{contract.table} is not what schemas/marts/{contract.table}.toml says: {error}"
+        ) from error
     scan = f"read_parquet({duck.files(file.parent, file.name)}, hive_partitioning = false)"
     contract.check(con, scan)
     con.execute(f"DROP TABLE {contract.table}")

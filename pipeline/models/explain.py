@@ -12,9 +12,23 @@ from pipeline.sources.names import as_text
 
 def rule_rows(home: Home) -> tuple[list[str], list[list[Any]]]:
     """The effective rules, in the order in which they are tried."""
-    columns = ["order", "rule_id", "origin", "category", "subcategory", "fused", "name", "op", "after", "before"]
+    columns = [
+        "order",
+        "rule_id",
+        "origin",
+        "category",
+        "subcategory",
+        "fused",
+        "name",
+        "op",
+        "after",
+        "before",
+    ]
     tried = load_rules(home.user_rules).rules
-    return columns, [[i, r.id, r.origin, r.category, r.subcategory, r.is_fused, r.name, r.op, r.after, r.before] for i, r in enumerate(tried, 1)]
+    return columns, [
+        [i, r.id, r.origin, r.category, r.subcategory, r.is_fused, r.name, r.op, r.after, r.before]
+        for i, r in enumerate(tried, 1)
+    ]
 
 
 def explain_name(home: Home, name: str, op: str | None) -> tuple[list[str], list[list[Any]]]:
@@ -28,15 +42,33 @@ def explain_name(home: Home, name: str, op: str | None) -> tuple[list[str], list
             if not con.execute("SELECT regexp_matches(?, ?)", [name, rule.name]).fetchall()[0][0]:
                 continue
             if rule.is_positional:
-                asked = " and ".join(f"{word} {value}" for word, value in (("after", rule.after), ("before", rule.before)) if value)
+                asked = " and ".join(
+                    f"{word} {value}"
+                    for word, value in (("after", rule.after), ("before", rule.before))
+                    if value
+                )
                 verdict = f"claims it only {asked} on its stream"
             elif rule.op is not None and (
-                op is None or not con.execute("SELECT regexp_matches(?, ?)", [op, ANY_OPERATOR + rule.op]).fetchall()[0][0]
+                op is None
+                or not con.execute("SELECT regexp_matches(?, ?)", [op, ANY_OPERATOR + rule.op]).fetchall()[0][
+                    0
+                ]
             ):
                 verdict = f"would need an operator like {rule.op}"
             else:
                 verdict, claimed = ("beaten by order" if claimed else "claims it"), True
-            rows.append([verdict, rule.id, rule.origin, rule.category, rule.subcategory, categories()[rule.category]["rollup"], rule.name, rule.note])
+            rows.append(
+                [
+                    verdict,
+                    rule.id,
+                    rule.origin,
+                    rule.category,
+                    rule.subcategory,
+                    categories()[rule.category]["rollup"],
+                    rule.name,
+                    rule.note,
+                ]
+            )
     if not claimed:
         rows.append(
             [

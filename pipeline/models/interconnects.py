@@ -1,4 +1,4 @@
-"""schemas/links.toml: what links and memories can carry, each figure with its source."""
+"""schemas/interconnects.toml: what links and memories can carry, each figure with its source."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Limit:
 
 @cache
 def _told() -> dict[str, Any]:
-    return tomllib.loads((resource("schemas") / "links.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((resource("schemas") / "interconnects.toml").read_text(encoding="utf-8"))
 
 
 @cache
-def links() -> dict[str, Limit]:
+def interconnects() -> dict[str, Limit]:
     """All links by name."""
     return {e["name"]: Limit(e["name"], e["gbps"], e["source"], e.get("hop_us")) for e in _told()["link"]}
 
@@ -37,11 +37,21 @@ def links() -> dict[str, Limit]:
 def memory_of(gpu_name: str | None) -> Limit | None:
     """The memory of a GPU by its name; None for one that is not in the list."""
     entries = _told()["memory"] if gpu_name else []
-    return next((Limit(e["gpu"], e["gbps"], e["source"]) for e in entries if e["gpu"].lower() in str(gpu_name).lower()), None)
+    return next(
+        (
+            Limit(e["gpu"], e["gbps"], e["source"])
+            for e in entries
+            if e["gpu"].lower() in str(gpu_name).lower()
+        ),
+        None,
+    )
 
 
 def install(con: duckdb.DuckDBPyConnection) -> None:
     """Create the table link_info, which models join with run_config.link."""
     base_us = _told()["latency"]["base_us"]
-    values = ", ".join(f"({literal(x.name)}, {x.gbps}::DOUBLE, {literal(x.hop_us)}::DOUBLE, {base_us}::DOUBLE)" for x in links().values())
+    values = ", ".join(
+        f"({literal(x.name)}, {x.gbps}::DOUBLE, {literal(x.hop_us)}::DOUBLE, {base_us}::DOUBLE)"
+        for x in interconnects().values()
+    )
     con.execute(f"CREATE TABLE link_info AS FROM (VALUES {values}) AS link (link, gbps, hop_us, base_us)")

@@ -21,7 +21,14 @@ from pipeline.resources import resource
 ANY_OPERATOR = "(?m)"
 """Before a rule's operator pattern: operators stand one a line, outermost first, and ^ and $ hold for each."""
 
-_COUNTS = ("graph_tokens", "context_requests", "scheduled_context_tokens", "generation_requests", "generation_tokens", "kv_tokens")
+_COUNTS = (
+    "graph_tokens",
+    "context_requests",
+    "scheduled_context_tokens",
+    "generation_requests",
+    "generation_tokens",
+    "kv_tokens",
+)
 _FIELDS = {"id", "name", "op", "after", "before", "category", "subcategory", "fused", "example", "example_op", "example_after",
            "example_before", "note"}  # fmt: skip
 
@@ -65,17 +72,28 @@ class RuleSet:
     def install(self, con: duckdb.DuckDBPyConnection) -> None:
         """Create the macros and tables that models use: those of kernel rules, of step markers (and their scopes and drafts), and of categories."""
         con.execute(f"CREATE MACRO first_rule(name, ops) AS {_first_rule(self.rules)}")
-        con.execute(f"CREATE MACRO neighbour_rule(name, category_before, category_after) AS {_neighbour_rule(self.rules)}")
+        con.execute(
+            f"CREATE MACRO neighbour_rule(name, category_before, category_after) AS {_neighbour_rule(self.rules)}"
+        )
         con.execute(f"CREATE MACRO parse_step_marker(name) AS {_parse_step_marker()}")
         for kind in ("scope", "draft"):
             con.execute(f"CREATE MACRO is_step_{kind}(name) AS {_matches_any(kind)}")
         rows: list[tuple[int, str, str, str | None, bool]]
         rows = [(i, r.id, r.category, r.subcategory, r.is_fused) for i, r in enumerate(self.rules)]
-        rows += [(len(rows), "unclassified", "unclassified", None, False), (len(rows) + 1, "opaque_graph", "opaque", "graph", False)]
+        rows += [
+            (len(rows), "unclassified", "unclassified", None, False),
+            (len(rows) + 1, "opaque_graph", "opaque", "graph", False),
+        ]
         values = ", ".join(f"({', '.join(literal(v) for v in row)})" for row in rows)
-        con.execute(f"CREATE TABLE kernel_rule AS FROM (VALUES {values}) AS rule (sort_order, rule_id, category, subcategory, is_fused)")
-        owners = ", ".join(f"({literal(c)}, {literal(v['rollup'])}, {v['owner']})" for c, v in categories().items())
-        con.execute(f"CREATE TABLE category_info AS FROM (VALUES {owners}) AS category (category, rollup, owner)")
+        con.execute(
+            f"CREATE TABLE kernel_rule AS FROM (VALUES {values}) AS rule (sort_order, rule_id, category, subcategory, is_fused)"
+        )
+        owners = ", ".join(
+            f"({literal(c)}, {literal(v['rollup'])}, {v['owner']})" for c, v in categories().items()
+        )
+        con.execute(
+            f"CREATE TABLE category_info AS FROM (VALUES {owners}) AS category (category, rollup, owner)"
+        )
 
 
 @cache
@@ -115,7 +133,11 @@ def load_rules(user_file: Path | None = None) -> RuleSet:
         user = _parse(text, "home", user_file.name)
     taken = {r.id for r in user}
     rules = (*_tried_order(user), *_tried_order(tuple(r for r in own if r.id not in taken)))
-    digest = hashlib.sha256((text + _schema("kernel_rules.toml") + _schema("categories.toml") + _schema("step_markers.toml")).encode())
+    digest = hashlib.sha256(
+        (
+            text + _schema("kernel_rules.toml") + _schema("categories.toml") + _schema("step_markers.toml")
+        ).encode()
+    )
     return RuleSet(rules, digest.hexdigest()[:16])
 
 
@@ -170,7 +192,9 @@ def _check_entry(entry: dict[str, Any], where: str, origin: str) -> None:
         raise UsageError(f"{where}: unknown fields {sorted(unknown)}; known are {sorted(_FIELDS)}")
     if missing := {"id", "name", "category"} - entry.keys():
         raise UsageError(f"{where}: {sorted(missing)} missing")
-    if wrong := sorted(field for field, value in entry.items() if not isinstance(value, bool if field == "fused" else str)):
+    if wrong := sorted(
+        field for field, value in entry.items() if not isinstance(value, bool if field == "fused" else str)
+    ):
         raise UsageError(f"{where}: {wrong} must be text (fused: true or false)")
     if entry["id"] in _RESERVED:
         raise UsageError(f"{where}: the id is taken by what no rule claims; choose another")
@@ -213,7 +237,11 @@ def _neighbour_rule(rules: tuple[Rule, ...]) -> str:
             tests.append(f"category_after IS NOT DISTINCT FROM {literal(rule.before)}")
         tests.append(f"regexp_matches(name, {literal(rule.name)})")
         whens.append(f"WHEN {' AND '.join(tests)} THEN {literal(rule.id)}")
-    return f"CASE {' '.join(whens)} END" if whens else "CASE WHEN name IS NULL THEN category_before || category_after END"
+    return (
+        f"CASE {' '.join(whens)} END"
+        if whens
+        else "CASE WHEN name IS NULL THEN category_before || category_after END"
+    )
 
 
 def _parse_step_marker() -> str:
@@ -221,7 +249,12 @@ def _parse_step_marker() -> str:
     for marker in step_markers():
         pattern = literal(marker["pattern"])
         counts = ", ".join(
-            f"{c}: " + (f"try_cast(nullif(regexp_extract(name, {pattern}, {marker[c]}), '') AS BIGINT)" if c in marker else "NULL::BIGINT")
+            f"{c}: "
+            + (
+                f"try_cast(nullif(regexp_extract(name, {pattern}, {marker[c]}), '') AS BIGINT)"
+                if c in marker
+                else "NULL::BIGINT"
+            )
             for c in _COUNTS
         )
         facts = (

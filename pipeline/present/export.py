@@ -61,7 +61,11 @@ def export_run(
     run_id = run_id_of(home, run)
     table = _table(mart, run_id, form, wide=wide, raw=raw)
     target = output or home.exports / run_id / f"{table.name}.{form}"
-    manifest = target.with_name("manifest.json") if output is None else target.with_name(f"{target.name}.manifest.json")
+    manifest = (
+        target.with_name("manifest.json")
+        if output is None
+        else target.with_name(f"{target.name}.manifest.json")
+    )
     try:
         if destination.is_special(target):
             with session.folder() as folder:
@@ -121,7 +125,9 @@ def run_verdict(home: Home, run_id: str) -> str:
 
     def read() -> set[str]:
         with opened(home) as con:
-            return {row[0] for row in duck.rows(con, f"SELECT verdict FROM runs WHERE run_id = {literal(run_id)}")}
+            return {
+                row[0] for row in duck.rows(con, f"SELECT verdict FROM runs WHERE run_id = {literal(run_id)}")
+            }
 
     found = stable(home, read)
     return next((v for v in ("fail", "warn", "unchecked", "pass") if v in found), "unchecked")
@@ -131,7 +137,9 @@ def refuse_failed(home: Home, run: str) -> None:
     """Raise UsageError for a run that failed its checks."""
     run_id = run_id_of(home, run)
     if run_verdict(home, run_id) == "fail":
-        raise UsageError(f"run {run_id} failed its checks (stepledger check --run {run_id}); --allow-failed exports it all the same")
+        raise UsageError(
+            f"run {run_id} failed its checks (stepledger check --run {run_id}); --allow-failed exports it all the same"
+        )
 
 
 def export_to_stdout(home: Home, run: str, mart: str, form: Format, *, wide: bool, raw: bool = False) -> None:
@@ -197,9 +205,13 @@ def _wide(con: duckdb.DuckDBPyConnection, run_id: str) -> pl.DataFrame:
     where = f"WHERE run_id = {literal(run_id)}"
     keys = ["trace_id", "device", "step"]
     steps = con.sql(f"SELECT {', '.join(_KEYS)}, wall_ns, busy_ns, exposed_ns FROM steps {where}").pl()
-    parts = con.sql(f"SELECT {', '.join(keys)}, rollup, busy_ns FROM step_breakdown {where} AND step IS NOT NULL").pl()
+    parts = con.sql(
+        f"SELECT {', '.join(keys)}, rollup, busy_ns FROM step_breakdown {where} AND step IS NOT NULL"
+    ).pl()
     names = {name: f"{name} (busy_ns)" for name in rollups()}
-    table = parts.pivot(on="rollup", on_columns=list(names), index=keys, values="busy_ns", aggregate_function="sum").rename(names)
+    table = parts.pivot(
+        on="rollup", on_columns=list(names), index=keys, values="busy_ns", aggregate_function="sum"
+    ).rename(names)
     wide: pl.DataFrame = steps.join(table, on=keys, how="left").sort(keys)
     return wide.with_columns(wide.select(names.values()).fill_null(0))
 
@@ -210,7 +222,9 @@ def _manifest(con: duckdb.DuckDBPyConnection, table: _Table, file: str, rows: in
     if path.is_file():
         with suppress(orjson.JSONDecodeError, KeyError, TypeError, ValueError):
             files = dict(orjson.loads(path.read_bytes())["files"])
-    facts = duck.dicts(con, f"SELECT DISTINCT build_id, rules_sha, models_sha, contract_version FROM run_facts {where}")
+    facts = duck.dicts(
+        con, f"SELECT DISTINCT build_id, rules_sha, models_sha, contract_version FROM run_facts {where}"
+    )
     build_id = facts[0]["build_id"] if facts else None
     files[file] = {"table": table.name, "format": table.form, "rows": rows, "build_id": build_id}
     content = {
@@ -221,10 +235,14 @@ def _manifest(con: duckdb.DuckDBPyConnection, table: _Table, file: str, rows: in
         "duckdb_version": duckdb.__version__,
         "build": facts[0] if facts else None,
         "verdict": duck.scalar(
-            con, f"SELECT verdict FROM runs {where} ORDER BY list_position(['fail', 'warn', 'unchecked', 'pass'], verdict) LIMIT 1"
+            con,
+            f"SELECT verdict FROM runs {where} ORDER BY list_position(['fail', 'warn', 'unchecked', 'pass'], verdict) LIMIT 1",
         ),
         "files": dict(sorted(files.items())),
-        "inputs": duck.dicts(con, f"SELECT file_name, file_bytes, sha256, trace_id, source, rank FROM raw.trace {where} ORDER BY trace_id"),
+        "inputs": duck.dicts(
+            con,
+            f"SELECT file_name, file_bytes, sha256, trace_id, source, rank FROM raw.trace {where} ORDER BY trace_id",
+        ),
         "issues": duck.dicts(
             con,
             f"SELECT code, severity, sum(count)::BIGINT AS count FROM raw.issue {where} GROUP BY ALL ORDER BY code",

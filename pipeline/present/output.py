@@ -59,7 +59,9 @@ def write_rows(
         print_table(columns, shown[:TABLE_ROWS], has_lines=has_lines)
         if len(shown) > TABLE_ROWS:
             sys.stdout.flush()
-            sys.stderr.write(f"stepledger: only the first {TABLE_ROWS} rows are shown; more rows: use --format csv (or json)\n")
+            sys.stderr.write(
+                f"stepledger: only the first {TABLE_ROWS} rows are shown; more rows: use --format csv (or json)\n"
+            )
 
 
 def _write_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: bool) -> None:
@@ -108,7 +110,10 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, has_li
     shown = printable_lines if has_lines else printable
     table = Table(box=None, pad_edge=False, header_style="bold")
     for number, column in enumerate(columns):
-        is_number = any(isinstance(row[number], (int, float, Decimal)) and not isinstance(row[number], bool) for row in rows)
+        is_number = any(
+            isinstance(row[number], (int, float, Decimal)) and not isinstance(row[number], bool)
+            for row in rows
+        )
         table.add_column(Text(printable(column)), justify="right" if is_number else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text("" if v is None else shown(_text(v))) for v in row))
@@ -119,7 +124,7 @@ def _text(value: Any) -> str:
     return "true" if value is True else "false" if value is False else str(value)
 
 
-def _json(value: Any, indent: str) -> str:  # noqa: PLR0911 - one return a type
+def _json(value: Any, indent: str) -> str:
     """A value of a result as JSON; `indent` is the line break and indent that it stands at."""
     if isinstance(value, str):
         return json_text(value)

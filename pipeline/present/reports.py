@@ -6,13 +6,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from pipeline.analyses.report import Report
 from pipeline.present.output import print_table, write_rows
 from pipeline.text import printable
 
 ReportFormat = Literal["table", "json", "csv", "md"]
-
-
-from pipeline.analyses.report import Report
 
 
 def write_reports(reports: Sequence[Report], form: ReportFormat, *, raw: bool = False) -> None:

@@ -29,7 +29,12 @@ def print_screen(screen: Screen) -> None:
         _print_refusal(out, screen)
     if screen.unclassified:
         out.print()
-        _note(out, "Names that no rule claims (add rules to kernel_rules.toml in the home):", indent="", style="bold")
+        _note(
+            out,
+            "Names that no rule claims (add rules to kernel_rules.toml in the home):",
+            indent="",
+            style="bold",
+        )
         table = Table(box=None, pad_edge=False, show_header=False)
         for _ in range(2):
             table.add_column(justify="right", no_wrap=True)
@@ -43,16 +48,27 @@ def _print_head(out: Console, screen: Screen) -> None:
     f = screen.facts
     of = f" of {f['ranks_expected']}" if f["ranks_expected"] else ""
     _note(out, f"run {f['run_id']} ({f['source']})   verdict: {f['verdict']}", indent="", style="bold")
-    _note(out, f"engine {f['engine'] or 'unknown'}, {f['gpu_name'] or 'GPU unknown'}, {f['traces']} traces, {f['ranks']}{of} ranks")
-    counts = ", ".join(f"{row['steps']} {row['phase']}" for row in sorted(screen.steps, key=lambda r: r["phase"]))
+    _note(
+        out,
+        f"engine {f['engine'] or 'unknown'}, {f['gpu_name'] or 'GPU unknown'}, {f['traces']} traces, {f['ranks']}{of} ranks",
+    )
+    counts = ", ".join(
+        f"{row['steps']} {row['phase']}" for row in sorted(screen.steps, key=lambda r: r["phase"])
+    )
     _note(out, f"steps over all ranks: {counts or 'none found'}")
     if unmarked := sum(row["unmarked"] for row in screen.steps if row["phase"] == "dummy"):
-        _note(out, f"{unmarked} of these are forward passes that no annotation covers (dummy): totals divided by annotations would mislead")
+        _note(
+            out,
+            f"{unmarked} of these are forward passes that no annotation covers (dummy): totals divided by annotations would mislead",
+        )
     for row in screen.methods:
         if row["is_used"] and row["confidence"] is not None:
             _note(out, f"steps by {_METHODS[row['method']]}, confidence {row['confidence']:.1f}")
         elif row["is_agreed"] is False:
-            _note(out, f"{_METHODS[row['method']]} would give {row['steps']} steps where {row['compared_with']} are in use: one of them is wrong")
+            _note(
+                out,
+                f"{_METHODS[row['method']]} would give {row['steps']} steps where {row['compared_with']} are in use: one of them is wrong",
+            )
     for row in screen.left_out:
         _note(out, f"left out of means: {row['steps']} {row['phase']} ({row['reason']})")
     for row in screen.no_step:
@@ -67,7 +83,12 @@ def _print_table(out: Console, table: Table) -> None:
     out.out("\n".join(line.rstrip() for line in drawn.get().splitlines()), highlight=False)
 
 
-_METHODS = {"annotation": "annotations", "nvtx": "NVTX ranges", "graph": "graph replays", "pattern": "the order of kernels"}
+_METHODS = {
+    "annotation": "annotations",
+    "nvtx": "NVTX ranges",
+    "graph": "graph replays",
+    "pattern": "the order of kernels",
+}
 
 _REASONS = {
     "before_first_step": "launched before the first annotated step",
@@ -86,13 +107,26 @@ def _print_ranks(out: Console, screen: Screen) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     notes, bound, waiting = [], set(), []
     for r in screen.ranks:
-        label = f"{'?' if r['rank'] is None else r['rank']}" + (f" gpu{r['device']}" if _several_devices(screen) else "")
-        parts = [r["wall_p50"], r["wall_p90"], r["wall_mean"], r["compute"], r["communication"], r["other"], r["idle_inside"], r["gap"]]
+        label = f"{'?' if r['rank'] is None else r['rank']}" + (
+            f" gpu{r['device']}" if _several_devices(screen) else ""
+        )
+        parts = [
+            r["wall_p50"],
+            r["wall_p90"],
+            r["wall_mean"],
+            r["compute"],
+            r["communication"],
+            r["other"],
+            r["idle_inside"],
+            r["gap"],
+        ]
         _row(table, label, *(_ms((p or 0) / 1e6) for p in parts))
         idle = (r["idle_inside"] + r["gap"]) / r["wall_mean"] if r["wall_mean"] else 0
         if r["lag"] is not None and r["lag"] < _LAUNCH_BOUND_LAG_NS and idle > _LAUNCH_BOUND_IDLE:
             bound.add(label)
-            notes.append(f"rank {label} is launch-bound: {r['lag'] / 1e3:.0f} us from launch call to kernel, GPU idle {idle:.0%} of the time")
+            notes.append(
+                f"rank {label} is launch-bound: {r['lag'] / 1e3:.0f} us from launch call to kernel, GPU idle {idle:.0%} of the time"
+            )
         elif r["wall_mean"] and r["communication"] > r["wall_mean"] / 2:
             waiting.append(label)
         elif r["host_late"]:
@@ -106,7 +140,10 @@ def _print_ranks(out: Console, screen: Screen) -> None:
     if screen.measured_tpot_ms is not None and screen.phase == "decode":
         trace_ms = max(walls) / 1e6
         factor = trace_ms / screen.measured_tpot_ms
-        _note(out, f"measured without a profiler: {screen.measured_tpot_ms:g} ms a token; this trace: {trace_ms:.3f} ms, {factor:.2f} times that")
+        _note(
+            out,
+            f"measured without a profiler: {screen.measured_tpot_ms:g} ms a token; this trace: {trace_ms:.3f} ms, {factor:.2f} times that",
+        )
 
 
 def _several_devices(screen: Screen) -> bool:
@@ -149,12 +186,20 @@ def _cells(row: dict[str, Any], *, is_wide: bool) -> list[str]:
 
     calls = ""
     if "calls_mode" in row:
-        calls = str(row["calls_mode"]) if row["calls_min"] == row["calls_max"] else f"{row['calls_mode']} ({row['calls_min']}-{row['calls_max']})"
-    share, wall_share = (f"{row[key]:.1%}" if row.get(key) is not None else "" for key in ("share", "wall_share"))
+        calls = (
+            str(row["calls_mode"])
+            if row["calls_min"] == row["calls_max"]
+            else f"{row['calls_mode']} ({row['calls_min']}-{row['calls_max']})"
+        )
+    share, wall_share = (
+        f"{row[key]:.1%}" if row.get(key) is not None else "" for key in ("share", "wall_share")
+    )
     spread = f"{_ms(row['ms_rank_min'])}-{_ms(row['ms_rank_max'])}"
     cells = ["see ranks" if _apart(row) else one("ms_p50"), spread, calls, one("exposed_ms_p50"), share]
     if is_wide:
-        worst = "" if "worst_rank" not in row else "?" if row["worst_rank"] is None else str(row["worst_rank"])
+        worst = (
+            "" if "worst_rank" not in row else "?" if row["worst_rank"] is None else str(row["worst_rank"])
+        )
         cells += [one("us_per_call"), one("ms_mean"), one("ms_p90"), one("ms_p99"), worst, wall_share]
     return cells
 
@@ -183,7 +228,9 @@ def _note(out: Console, text: str, *, indent: str = "  ", style: str = "") -> No
 def _print_refusal(out: Console, screen: Screen) -> None:
     what = "No complete step with GPU work" if screen.steps else "No step"
     out.print()
-    _note(out, f"{what} was found, so per-step numbers are refused, not invented. The whole capture:", indent="")
+    _note(
+        out, f"{what} was found, so per-step numbers are refused, not invented. The whole capture:", indent=""
+    )
     total = sum(r["busy_ns"] for r in screen.capture) or 1
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("", "busy ms", "exposed ms", "calls", "share"):

@@ -59,7 +59,9 @@ def checks() -> tuple[Check, ...]:
         text = path.read_text(encoding="utf-8")
         header = dict(_HEADER.findall(text))
         if header.keys() != {"severity", "means", "do"} or header["severity"] not in _SEVERITIES:
-            raise CheckError(f"sql/checks/{path.name}: the header must give severity (fail, warn or info), means and do")
+            raise CheckError(
+                f"sql/checks/{path.name}: the header must give severity (fail, warn or info), means and do"
+            )
         found.append(Check(path.stem, header["severity"], header["means"], header["do"], text))
     return tuple(found)
 
@@ -67,7 +69,9 @@ def checks() -> tuple[Check, ...]:
 def ask(con: duckdb.DuckDBPyConnection, check: Check) -> Result:
     """Carry out one check. Raises CheckError if its SQL fails."""
     try:
-        rows = duck.dicts(con, f"SELECT *, count(*) OVER () AS found FROM ({check.sql}) ORDER BY ALL LIMIT {SAMPLE_ROWS}")
+        rows = duck.dicts(
+            con, f"SELECT *, count(*) OVER () AS found FROM ({check.sql}) ORDER BY ALL LIMIT {SAMPLE_ROWS}"
+        )
     except duckdb.Error as error:
         raise CheckError(f"sql/checks/{check.name}.sql cannot be carried out: {error}") from error
     failing = rows[0]["found"] if rows else 0
@@ -77,4 +81,6 @@ def ask(con: duckdb.DuckDBPyConnection, check: Check) -> Result:
 def _sample(rows: list[dict[str, Any]]) -> str | None:
     if not rows:
         return None
-    return orjson.dumps([{k: v for k, v in row.items() if k != "found"} for row in rows], default=str).decode()
+    return orjson.dumps(
+        [{k: v for k, v in row.items() if k != "found"} for row in rows], default=str
+    ).decode()

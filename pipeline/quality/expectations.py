@@ -51,13 +51,19 @@ def judge(con: duckdb.DuckDBPyConnection, asked: list[Result]) -> list[Result]:
 def _validate(gx: Any, context: Any, source: Any, name: str, frame: Any, expectations: list[Any]) -> Any:
     batch = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("all")
     suite = context.suites.add(gx.ExpectationSuite(name=name, expectations=expectations))
-    definition = context.validation_definitions.add(gx.ValidationDefinition(name=name, data=batch, suite=suite))
+    definition = context.validation_definitions.add(
+        gx.ValidationDefinition(name=name, data=batch, suite=suite)
+    )
     checkpoint = context.checkpoints.add(gx.Checkpoint(name=name, validation_definitions=[definition]))
     found = next(iter(checkpoint.run(batch_parameters={"dataframe": frame}).run_results.values()))
     for result in found.results:
         raised = result.exception_info or {}
-        if raised.get("raised_exception") or any(isinstance(v, dict) and v.get("raised_exception") for v in raised.values()):
-            raise CheckError(f"expectation {result.expectation_config.type} on {name} cannot be carried out: {raised}")
+        if raised.get("raised_exception") or any(
+            isinstance(v, dict) and v.get("raised_exception") for v in raised.values()
+        ):
+            raise CheckError(
+                f"expectation {result.expectation_config.type} on {name} cannot be carried out: {raised}"
+            )
     return found
 
 
@@ -65,7 +71,9 @@ def _of_check(gxe: Any, asked: Result) -> Any:
     """No row may be wrong; what is for information may have any number of them."""
     limit = {"min_value": 0} if asked.severity == "info" else {"max_value": 0}
     notes = {"notes": {"format": "string", "content": [f"{asked.severity}: {asked.means}", asked.todo]}}
-    return gxe.ExpectColumnValuesToBeBetween(column=asked.check, severity=_SEVERITIES[asked.severity], meta=notes, **limit)
+    return gxe.ExpectColumnValuesToBeBetween(
+        column=asked.check, severity=_SEVERITIES[asked.severity], meta=notes, **limit
+    )
 
 
 def _of_column(gxe: Any, column: Column) -> list[Any]:
@@ -75,8 +83,12 @@ def _of_column(gxe: Any, column: Column) -> list[Any]:
         if column.type in _PANDAS:
             made.append(gxe.ExpectColumnValuesToBeOfType(column=column.name, type_=_PANDAS[column.type]))
     if column.min is not None or column.max is not None:
-        made.append(gxe.ExpectColumnValuesToBeBetween(column=column.name, min_value=column.min, max_value=column.max))
-    values = {"categories": tuple(categories()), "rollups": rollups()}.get(column.values_from or "", column.values)
+        made.append(
+            gxe.ExpectColumnValuesToBeBetween(column=column.name, min_value=column.min, max_value=column.max)
+        )
+    values = {"categories": tuple(categories()), "rollups": rollups()}.get(
+        column.values_from or "", column.values
+    )
     if values:
         made.append(gxe.ExpectColumnValuesToBeInSet(column=column.name, value_set=list(values)))
     return made
@@ -97,8 +109,10 @@ def _contract_result(table: str, found: Any) -> Result:
     sample = [
         {
             "expectation": r.expectation_config.type,
-            "columns": r.expectation_config.kwargs.get("column") or r.expectation_config.kwargs.get("column_list"),
-            "unexpected": r.result.get("partial_unexpected_list", [])[:SAMPLE_ROWS] or r.result.get("observed_value"),
+            "columns": r.expectation_config.kwargs.get("column")
+            or r.expectation_config.kwargs.get("column_list"),
+            "unexpected": r.result.get("partial_unexpected_list", [])[:SAMPLE_ROWS]
+            or r.result.get("observed_value"),
         }
         for r in broken[:SAMPLE_ROWS]
     ]
@@ -106,7 +120,9 @@ def _contract_result(table: str, found: Any) -> Result:
         check=f"contract.{table}",
         severity="fail",
         failing_rows=sum(int(r.result.get("unexpected_count") or 1) for r in broken),
-        sample=orjson.dumps(sample, default=str, option=orjson.OPT_SERIALIZE_NUMPY).decode() if sample else None,
+        sample=orjson.dumps(sample, default=str, option=orjson.OPT_SERIALIZE_NUMPY).decode()
+        if sample
+        else None,
         means=f"The mart {table} breaks its contract (schemas/marts/{table}.toml): types, NULLs, ranges, sets or its grain.",
         todo="Rebuild the run; report it if it stays.",
     )

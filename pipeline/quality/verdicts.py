@@ -65,13 +65,17 @@ def check_run(home: Home, run_id: str, *, with_docs: bool = True) -> list[Result
             raise ModelError(str(damage)) from error
         if isinstance(error, CheckError) or (isinstance(error, OSError) and home_trouble(error) is not None):
             raise
-        raise ModelError(f"its tables cannot be read: run `stepledger build --run {run_id}`. ({error})") from error
+        raise ModelError(
+            f"its tables cannot be read: run `stepledger build --run {run_id}`. ({error})"
+        ) from error
     finally:
         shutil.rmtree(spill, ignore_errors=True)
     return results
 
 
-def check_runs(home: Home, run_ids: list[str], say: Callable[[str], None]) -> tuple[dict[str, list[Result]], list[ExitCode]]:
+def check_runs(
+    home: Home, run_ids: list[str], say: Callable[[str], None]
+) -> tuple[dict[str, list[Result]], list[ExitCode]]:
     """Check runs, each with a page, holding the home for writing; the database then shows their verdicts.
 
     A run that cannot be checked is said, and its exit code returned; it keeps what an earlier check found, and the others go on.
@@ -81,7 +85,9 @@ def check_runs(home: Home, run_ids: list[str], say: Callable[[str], None]) -> tu
         tidy(home)
         for run_id in run_ids:
             try:
-                if run_id in settle(home).serves and not home.mart_run(run_id).is_dir():  # checks ask a folder of its own
+                if (
+                    run_id in settle(home).serves and not home.mart_run(run_id).is_dir()
+                ):  # checks ask a folder of its own
                     write_database(home, pinned=[run_id])
                     build_run(home, run_id, load_rules(home.user_rules), load_settings(home, workers=1))
                 found[run_id] = check_run(home, run_id)
@@ -94,17 +100,49 @@ def check_runs(home: Home, run_ids: list[str], say: Callable[[str], None]) -> tu
 
 def open_run(con: duckdb.DuckDBPyConnection, home: Home, run_id: str) -> None:
     """Give the connection what checks ask about: raw tables and marts of one run, facts said of it, issue codes."""
-    prepare(con, home.raw_run(run_id), run_id, load_rules(home.user_rules), "", "", home.config_run(run_id) / "run_config.parquet")
+    prepare(
+        con,
+        home.raw_run(run_id),
+        run_id,
+        load_rules(home.user_rules),
+        "",
+        "",
+        home.config_run(run_id) / "run_config.parquet",
+    )
     for table in contracts("marts"):
-        con.execute(f"CREATE VIEW {table} AS FROM read_parquet({duck.files(home.mart_run(run_id), f'{table}.parquet')}, hive_partitioning = false)")
-    codes = ", ".join(f"({literal(code)}, {literal(bool(entry.get('skip')))})" for code, entry in issue_codes().items())
+        con.execute(
+            f"CREATE VIEW {table} AS FROM read_parquet({duck.files(home.mart_run(run_id), f'{table}.parquet')}, hive_partitioning = false)"
+        )
+    codes = ", ".join(
+        f"({literal(code)}, {literal(bool(entry.get('skip')))})" for code, entry in issue_codes().items()
+    )
     con.execute(f"CREATE TABLE issue_code AS FROM (VALUES {codes}) AS issue_code (code, is_skip)")
 
 
-def _write(con: duckdb.DuckDBPyConnection, home: Home, run_id: str, build_id: str, results: list[Result]) -> None:
+def _write(
+    con: duckdb.DuckDBPyConnection, home: Home, run_id: str, build_id: str, results: list[Result]
+) -> None:
     now = str(datetime.now(UTC).replace(tzinfo=None))
     values = ", ".join(
-        "(" + ", ".join(map(literal, (run_id, build_id, r.check, r.severity, r.is_passed, r.failing_rows, r.sample, r.means, r.todo, now))) + ")"
+        "("
+        + ", ".join(
+            map(
+                literal,
+                (
+                    run_id,
+                    build_id,
+                    r.check,
+                    r.severity,
+                    r.is_passed,
+                    r.failing_rows,
+                    r.sample,
+                    r.means,
+                    r.todo,
+                    now,
+                ),
+            )
+        )
+        + ")"
         for r in results
     )
     contract = contracts("quality")["quality"]

@@ -16,12 +16,21 @@ _SQLITE = b"SQLite format 3\0"
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 """First bytes of gzip and zstd."""
 _SIDE_FILES = (
-    (re.compile(r"^profiler_out_\d+\.txt$"), "torch's key_averages table of a capture; its trace says the same and more"),
+    (
+        re.compile(r"^profiler_out_\d+\.txt$"),
+        "torch's key_averages table of a capture; its trace says the same and more",
+    ),
     (re.compile(r"^capture\.json$"), "notes on a capture"),
     (re.compile(r"^run\.toml$"), "facts about a run"),
     (re.compile(r"\.async_llm\."), "the trace of vLLM's front-end process: CPU only, no GPU work"),
-    (re.compile(r"\.sqlite-(?:wal|shm)$"), "a write-ahead log of the .sqlite beside it, which is refused while the log holds rows"),
-    (re.compile(r"\.sqlite-journal$"), "left behind by an interrupted export; the .sqlite beside it is refused"),
+    (
+        re.compile(r"\.sqlite-(?:wal|shm)$"),
+        "a write-ahead log of the .sqlite beside it, which is refused while the log holds rows",
+    ),
+    (
+        re.compile(r"\.sqlite-journal$"),
+        "left behind by an interrupted export; the .sqlite beside it is refused",
+    ),
     (re.compile(r"^graph_capture_rank_\d+\."), "a trace of CUDA graph capture, not of serving"),
 )
 
@@ -33,7 +42,7 @@ def side_file_note(name: str) -> str | None:
 
 def is_report_folder(path: Path) -> bool:
     """Is this folder one nsys export (parquetdir, arrowdir), not a run of several files?"""
-    return any(os.path.isfile(path / f"StringIds.{form}") for form in ("parquet", "arrow"))  # noqa: PTH113 - no error where a folder is closed
+    return any(os.path.isfile(path / f"StringIds.{form}") for form in ("parquet", "arrow"))
 
 
 def fresh_export(report: Path) -> Path | None:
@@ -72,14 +81,20 @@ def reader_for(path: Path, folder: Path | None = None) -> Callable[[ReadJob], No
     if note := side_file_note(path.name):
         raise SideFile(path.name, note)
     if export := fresh_export((folder or path.parent) / path.name):
-        raise SideFile(path.name, f"the report that {export.name} beside it was exported from; the export is read")
+        raise SideFile(
+            path.name, f"the report that {export.name} beside it was exported from; the export is read"
+        )
     with path.open("rb") as file:
         start = file.read(SNIFF_BYTES)
     if start.startswith(_SQLITE) or path.suffix in {".sqlite", ".nsys-rep"}:
         return _nsys()
     if is_table(path.name, start):
         return read_microbench
-    if not start.startswith(_COMPRESSED) and (text := start.removeprefix(b"\xef\xbb\xbf").lstrip()) and text[:1] not in (b"{", b"["):
+    if (
+        not start.startswith(_COMPRESSED)
+        and (text := start.removeprefix(b"\xef\xbb\xbf").lstrip())
+        and text[:1] not in (b"{", b"[")
+    ):
         from pipeline.sources.kineto.header import no_events
 
         raise no_events(path.name, start)  # before a file of any size is hashed

@@ -32,7 +32,14 @@ class IssueBook:
 
     tallies: dict[tuple[str, str], _Tally] = field(default_factory=dict)
 
-    def add(self, code: str, event_class: str, count: int = 1, dur_ns: int | None = None, example: str | None = None) -> None:
+    def add(
+        self,
+        code: str,
+        event_class: str,
+        count: int = 1,
+        dur_ns: int | None = None,
+        example: str | None = None,
+    ) -> None:
         """Count `count` more of `code`; a code that is not in issues.toml is a bug (KeyError)."""
         issue_codes()[code]
         tally = self.tallies.setdefault((code, event_class), _Tally())
@@ -40,8 +47,13 @@ class IssueBook:
         if dur_ns is not None:
             tally.dur_ns = (tally.dur_ns or 0) + dur_ns
         if tally.example is None and example is not None:
-            tally.example = example[:EXAMPLE_CHARS].encode("utf-8", "replace").decode()  # half a surrogate pair is no text
+            tally.example = (
+                example[:EXAMPLE_CHARS].encode("utf-8", "replace").decode()
+            )  # half a surrogate pair is no text
 
     def rows(self) -> list[tuple[str, str, str, int, int | None, str | None]]:
         """(code, event_class, severity, count, dur_ns, example), in a fixed order."""
-        return [(code, cls, issue_codes()[code]["severity"], t.count, t.dur_ns, t.example) for (code, cls), t in sorted(self.tallies.items())]
+        return [
+            (code, cls, issue_codes()[code]["severity"], t.count, t.dur_ns, t.example)
+            for (code, cls), t in sorted(self.tallies.items())
+        ]

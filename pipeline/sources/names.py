@@ -14,7 +14,9 @@ from pipeline.text import printable
 
 __all__ = ["NameFields", "as_text", "coordinates", "from_file_name", "printable"]
 
-_SUFFIX = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz|\.zst)?$|\.(sqlite|nsys-rep|gz|zst|json|csv|tsv)$", re.IGNORECASE)
+_SUFFIX = re.compile(
+    r"(\.pt)?(\.trace)?\.json(\.gz|\.zst)?$|\.(sqlite|nsys-rep|gz|zst|json|csv|tsv)$", re.IGNORECASE
+)
 _TIME = re.compile(r"[._-](\d{10,20}(\.\d+)?)(?=$|[._-])")
 _DATE_AND_PID = re.compile(r"(?:^|[._-])[A-Z][a-z]{2}(?:_\d{2}){4}(?:\.\d+)?(?=$|[._-])")
 _ON_DEMAND_PID = re.compile(r"(?<=libkineto_activities)_\d+(?=$|[._-])")

@@ -36,7 +36,7 @@ SELECT
         WHEN argument.in_msg_nelems IS NOT NULL THEN 'arguments'
         WHEN sized.msg_nelems IS NOT NULL THEN sized.msg_source
     END AS msg_source
-FROM int_activity_rule AS rule
+FROM int_activity AS rule
 INNER JOIN stg_trace AS trace USING (trace_id)
 INNER JOIN kernel_rule USING (rule_id)
 INNER JOIN category_info AS category ON kernel_rule.category = category.category

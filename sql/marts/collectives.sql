@@ -43,7 +43,7 @@ SELECT
     place.place,
     CASE
         WHEN place.part = 'before_layers' THEN 'before the first layer'
-        WHEN place.part = 'behind_layers' THEN 'after the last layer'
+        WHEN place.part = 'after_layers' THEN 'after the last layer'
         WHEN place.part = 'draft' THEN 'draft pass'
         WHEN place.part = 'unknown' THEN 'unknown'
         ELSE concat(

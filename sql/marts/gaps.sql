@@ -16,7 +16,7 @@ WITH ordered AS (
         kernel_rule.category,
         placed.step,
         max(rule.end_ns) OVER before_it AS busy_until_ns
-    FROM int_activity_rule AS rule
+    FROM int_activity AS rule
     INNER JOIN kernel_rule USING (rule_id)
     INNER JOIN int_activity_step AS placed USING (trace_id, activity_id)
     WINDOW before_it AS (

@@ -13,7 +13,7 @@ WITH booked AS (
 ),
 
 island AS (
-    SELECT trace_id, device, start_ns, end_ns FROM int_island WHERE level = 3
+    SELECT trace_id, device, start_ns, end_ns FROM int_busy_interval WHERE level = 3
     UNION ALL
     -- Activities without duration that stand alone before or behind all others bound the time line too.
     SELECT booked.trace_id, booked.device, instant.at_ns AS start_ns, instant.at_ns AS end_ns
@@ -62,7 +62,7 @@ lost_edge AS (
     WHERE is_lost
 ),
 
-work AS (SELECT trace_id, device, start_ns, end_ns, covered_ns FROM int_island WHERE level = 3),
+work AS (SELECT trace_id, device, start_ns, end_ns, covered_ns FROM int_busy_interval WHERE level = 3),
 
 -- Idle time before an instant is the instant less the time covered before it (none, before all work).
 lost_idle AS (

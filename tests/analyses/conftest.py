@@ -17,6 +17,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Home:
     serve(folder, home, "x")
     serve(folder, home, "two", tokens=2)
     serve(folder, home, "four", tokens=4, table=None)
-    unsaid = dict.fromkeys(("layers", "dense_layers", "hidden_size", "experts", "experts_per_token", "dtype", "link"))
+    unsaid = dict.fromkeys(
+        ("layers", "dense_layers", "hidden_size", "experts", "experts_per_token", "dtype", "link")
+    )
     serve(folder, home, "bare", table=None, facts=unsaid)
     return home

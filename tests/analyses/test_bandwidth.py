@@ -30,7 +30,9 @@ def test_short_messages_have_no_bandwidth(served: Home) -> None:
         ("all_gather", None, 6, 7.0, None, None, None),
         ("all_reduce", 14336, 30, 7.0, LATENCY, LATENCY, None),
     ]
-    assert any("link nvlink4: 450 GB/s" in note and "NVIDIA H100 white paper" in note for note in messages.notes)
+    assert any(
+        "link nvlink4: 450 GB/s" in note and "NVIDIA H100 white paper" in note for note in messages.notes
+    )
 
 
 def test_what_was_not_said_is_asked_for(served: Home) -> None:
@@ -40,7 +42,10 @@ def test_what_was_not_said_is_asked_for(served: Home) -> None:
     assert {row[0] for row in cells(messages, "size_bytes")} == {None}
     assert any("link not said" in note for note in messages.notes)
     assert any("sizes are missing" in note for note in messages.notes)
-    assert next(row[-1] for row in memory.rows) == "refused: not said: hidden_size, experts, experts_per_token, layers, dense_layers"
+    assert (
+        next(row[-1] for row in memory.rows)
+        == "refused: not said: hidden_size, experts, experts_per_token, layers, dense_layers"
+    )
 
 
 def test_memory_is_bytes_over_the_time_of_those_who_read_them(served: Home) -> None:
@@ -82,7 +87,15 @@ PART = Part("routed experts", ("moe_gemm",), 64e6, 8e6, "", expert_bytes=1e6)
 
 def test_above_the_ceiling_nothing_is_printed_but_what_follows() -> None:
     """8 MB in 1 us would be 8 TB/s; at 4 TB/s at most 4 experts were read."""
-    assert memory_row(PART, 1.0, 4000.0) == ["routed experts", 0.064, 0.008, 1.0, None, None, "routing skewed, at most 4.0 experts a layer"]
+    assert memory_row(PART, 1.0, 4000.0) == [
+        "routed experts",
+        0.064,
+        0.008,
+        1.0,
+        None,
+        None,
+        "routing skewed, at most 4.0 experts a layer",
+    ]
     assert memory_row(PART, 2.0, 4000.0)[4:] == [4000.0, 1.0, ""]
     assert memory_row(PART, 2.0, None)[4:] == [4000.0, None, ""]
     assert memory_row(PART, None, 4000.0)[3:] == [None, None, None, "no such kernel in the step"]

@@ -17,14 +17,20 @@ def test_the_runs_own_table_and_another_runs_say_the_same(served: Home) -> None:
     with reading(served) as con:
         (own,) = bench_reports(con, "x")
         (other,) = bench_reports(con, "x", "two")
-    assert own.rows == other.rows == [["decode", "all_reduce", "nccl", 14336, "graph", "wall", 14.0, 7.0, 7.0, 0.5, 0.5, 0.0, 30]]
+    assert (
+        own.rows
+        == other.rows
+        == [["decode", "all_reduce", "nccl", 14336, "graph", "wall", 14.0, 7.0, 7.0, 0.5, 0.5, 0.0, 30]]
+    )
     assert any(note.startswith("DIFFERENT CLOCKS") for note in own.notes)
     assert not any("how many ranks" in note for note in own.notes)
 
 
 def test_a_file_may_lie_anywhere(served: Home, tmp_path: Path) -> None:
     """The same clock is not called different; unknown ranks are said to be unknown."""
-    (tmp_path / "kernel.csv").write_text("op,bytes,kernel_us\nall_reduce,14336,7\nall_reduce,14337,7\nall_gather,14336,7\n", encoding="utf-8")
+    (tmp_path / "kernel.csv").write_text(
+        "op,bytes,kernel_us\nall_reduce,14336,7\nall_reduce,14337,7\nall_gather,14336,7\n", encoding="utf-8"
+    )
     with reading(served) as con:
         (found,) = bench_reports(con, "x", str(tmp_path / "kernel.csv"))
     assert [row[5:] for row in found.rows] == [["kernel", 7.0, 7.0, 7.0, 1.0, 1.0, 0.0, 30]]

@@ -25,11 +25,26 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     home = Home(folder / "home")
     home.ensure()
     plant(home, folder, "one", STEP, facts={"layers": 2})
-    plant(home, folder, "eight", scaled(STEP, GEMM, 1.5), label=label(8), facts={"layers": 2, "context_tokens": 700})
+    plant(
+        home,
+        folder,
+        "eight",
+        scaled(STEP, GEMM, 1.5),
+        label=label(8),
+        facts={"layers": 2, "context_tokens": 700},
+    )
     built = StepBuilder()
     for batch in (2, 2, 2, 1, 1):
         built.step(scaled(STEP, GEMM, batch), label(batch), graph=True)
-    put(home, [write_trace(folder / "m" / f"serve-rank-{rank}.json", built.events, header(rank, 2)) for rank in range(2)], "mixed", {"layers": 2})
+    put(
+        home,
+        [
+            write_trace(folder / "m" / f"serve-rank-{rank}.json", built.events, header(rank, 2))
+            for rank in range(2)
+        ],
+        "mixed",
+        {"layers": 2},
+    )
     plant(home, folder, "deep", [*STEP, *STEP], facts={"layers": 4})
     put(home, write(folder / "broken", [STEP] * 8)[:1], "broken", {"ranks": "all"})
     return home
@@ -48,7 +63,10 @@ def table(report: Report, columns: tuple[str, ...]) -> list[dict[str, Any]]:
 def test_each_kind_of_work_is_shown_at_each_size(home: Home) -> None:
     """GEMMs by batch, over runs, smallest first; integers of calls."""
     rows = [row for row in table(curve(home, ["eight", "one"])[0], COLUMNS) if row["category"] == "gemm"]
-    assert [(row["global_batch"], row["run"], row["calls"], row["steps"]) for row in rows] == [(1, "one", 8, 8), (8, "eight", 8, 8)]
+    assert [(row["global_batch"], row["run"], row["calls"], row["steps"]) for row in rows] == [
+        (1, "one", 8, 8),
+        (8, "eight", 8, 8),
+    ]
     assert [row["ms_p50"] for row in rows] == pytest.approx([8.0, 12.0], rel=0.001)
     assert [row["us_per_request"] for row in rows] == pytest.approx([8000, 1500], rel=0.001)
     assert [row["context_tokens"] for row in rows] == [None, 700]
@@ -66,7 +84,9 @@ def test_sizes_have_their_wall_and_their_whole(home: Home) -> None:
     points = table(shapes, SHAPES)
     assert [(row["global_batch"], row["steps"]) for row in points] == [(1, 2), (2, 3)]
     for point in points:
-        parts = [row["ms_p50"] for row in table(work, COLUMNS) if row["global_batch"] == point["global_batch"]]
+        parts = [
+            row["ms_p50"] for row in table(work, COLUMNS) if row["global_batch"] == point["global_batch"]
+        ]
         assert point["gpu_ms_p50"] == pytest.approx(sum(parts), abs=1e-5)
         assert point["wall_ms_p50"] > point["gpu_ms_p50"]
 
@@ -115,7 +135,10 @@ def test_the_recorded_batches_make_a_curve(shared_traces: Path, tmp_path: Path) 
         if not folder.is_dir():
             pytest.skip(f"{name} is not among the shared traces")
         ingest(home, named([folder], name), Progress(quiet=True))
-    rows = {(row["category"], row["global_batch"]): row for row in table(curve(home, ["A_nccl_graph_b1", "C_nccl_graph_b16"])[0], COLUMNS)}
+    rows = {
+        (row["category"], row["global_batch"]): row
+        for row in table(curve(home, ["A_nccl_graph_b1", "C_nccl_graph_b16"])[0], COLUMNS)
+    }
     assert [rows["moe_gemm", batch]["ms_p50"] for batch in (1, 16)] == pytest.approx([2.776, 4.431], abs=0.01)
     assert [rows["allreduce", batch]["calls"] for batch in (1, 16)] == [123, 123]
     assert [rows["gemm", batch]["graph_tokens"] for batch in (1, 16)] == [1, 16]

@@ -13,7 +13,14 @@ from pipeline.lake.home import Home
 from pipeline.lake.reading import reading
 from tests.support.builders import ingest_into
 
-LINE = {"op": "all_reduce", "bytes": 1000, "bytes_of": "input", "us": 10.0, "mode": "eager", "measured": "wall"}
+LINE = {
+    "op": "all_reduce",
+    "bytes": 1000,
+    "bytes_of": "input",
+    "us": 10.0,
+    "mode": "eager",
+    "measured": "wall",
+}
 
 
 def table(*lines: dict[str, Any]) -> LatencyTable:
@@ -21,7 +28,9 @@ def table(*lines: dict[str, Any]) -> LatencyTable:
     return LatencyTable([LINE | line for line in lines], "t")
 
 
-def points(*lines: dict[str, Any], op: str = "all_reduce", ranks: int | None = None) -> tuple[tuple[float, float], ...] | None:
+def points(
+    *lines: dict[str, Any], op: str = "all_reduce", ranks: int | None = None
+) -> tuple[tuple[float, float], ...] | None:
     """The points of a table's curve."""
     found = table(*lines).curve(op, ranks)
     return found.points if found else None
@@ -64,7 +73,11 @@ def test_only_the_ranks_that_are_asked_for() -> None:
     assert points({"ranks": 8}, ranks=8) == ((1000, 10),)
     assert points({"ranks": 4}, ranks=8) is None
     found = table({}).need("all_reduce", 8)
-    assert (found.points, found.are_ranks_known, found.what) == (((1000, 10),), False, "all_reduce, eager, wall time")
+    assert (found.points, found.are_ranks_known, found.what) == (
+        ((1000, 10),),
+        False,
+        "all_reduce, eager, wall time",
+    )
     with pytest.raises(UsageError, match="has it for \\[4\\] ranks"):
         table({"ranks": 4}).need("all_reduce", 8)
 

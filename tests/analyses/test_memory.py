@@ -34,7 +34,11 @@ def test_expert_parallel_ranks_hold_a_share_of_the_experts() -> None:
 
 def test_tensor_parallelism_does_not_divide_mlas_cache() -> None:
     """2 layers, 3 requests of 100 tokens, 512 + 64 values of 2 bytes, whatever tp."""
-    assert part("KV cache", requests=3).read_bytes == part("KV cache", requests=3, tp=8).read_bytes == 2 * 3 * 100 * 576 * 2
+    assert (
+        part("KV cache", requests=3).read_bytes
+        == part("KV cache", requests=3, tp=8).read_bytes
+        == 2 * 3 * 100 * 576 * 2
+    )
 
 
 def test_replicated_weights_are_whole_on_every_rank() -> None:

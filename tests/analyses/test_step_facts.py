@@ -14,7 +14,14 @@ def test_the_usual_step_of_a_run(served: Home) -> None:
     """Tokens (padded), requests, complete steps, and time by row of the table; a row that is not there takes none."""
     with reading(served) as con:
         facts = step_facts(con, "two")
-    assert (facts.source, facts.tokens, facts.global_tokens, facts.requests, facts.steps, facts.gpu_name) == ("kineto", 2, 2, 2, 3, "NVIDIA H200")
+    assert (facts.source, facts.tokens, facts.global_tokens, facts.requests, facts.steps, facts.gpu_name) == (
+        "kineto",
+        2,
+        2,
+        2,
+        3,
+        "NVIDIA H200",
+    )
     assert facts.ms("AllReduce") == pytest.approx(0.035)
     assert facts.ms("AllReduce", "MoE dispatch and combine") == facts.ms("AllReduce")
 

@@ -35,14 +35,28 @@ def launch_bound(tmp_path_factory: pytest.TempPathFactory) -> Home:
     folder = tmp_path_factory.mktemp("bound")
     home = Home(folder / "home")
     stalled = {(1, step, call): 200_000 for step in range(3) for call in range(1, 6)} | {(1, 1, 0): 60_000}
-    ingest_into(home, *Planted(stalled=stalled, slow={(1, 2, 2): 700}, clock={1: 3_000_000}).write(folder), run="x")
+    ingest_into(
+        home, *Planted(stalled=stalled, slow={(1, 2, 2): 700}, clock={1: 3_000_000}).write(folder), run="x"
+    )
     return home
 
 
 def test_the_partner_of_a_launch_bound_rank_is_waiting(launch_bound: Home) -> None:
     """Rank 0's all-reduces are waiting but for their floor; rank 1's are floor alone."""
     waiting, *_ = answers(launch_bound)
-    found = table(waiting, WAITING, "what", "rank", "steps", "calls", "ms", "wait_ms", "floor_ms", "first_wait_ms", "jitter_ms")
+    found = table(
+        waiting,
+        WAITING,
+        "what",
+        "rank",
+        "steps",
+        "calls",
+        "ms",
+        "wait_ms",
+        "floor_ms",
+        "first_wait_ms",
+        "jitter_ms",
+    )
     assert found == [
         ("all-gather", 0, 3, 3, 0.207, 0.2, 0.007, 0.0, 0.0),
         ("all-gather", 1, 3, 3, 0.007, 0.0, 0.007, 0.0, 0.0),
@@ -62,14 +76,19 @@ def test_all_reduces_that_are_mostly_waiting_are_said_in_words(launch_bound: Hom
 def test_what_made_a_rank_late_is_named(launch_bound: Home) -> None:
     """Its device had nothing to run, and the report says what that means."""
     _, late, *_ = answers(launch_bound)
-    assert table(late, LATE, "straggler_rank", "made_late_by", "steps", "wait_caused_ms") == [(1, "idle", 3, 3.001)]
+    assert table(late, LATE, "straggler_rank", "made_late_by", "steps", "wait_caused_ms") == [
+        (1, "idle", 3, 3.001)
+    ]
     assert any("launch-bound" in note and "waiting" in note for note in late.notes)
 
 
 def test_clocks_are_printed_with_what_they_leave(launch_bound: Home) -> None:
     """Offset and residual of each rank."""
     _, _, clocks, _ = answers(launch_bound)
-    assert table(clocks, CLOCKS, "rank", "offset_us", "residual_us", "calls") == [(0, 0.0, 0.0, 18), (1, 3000.0, 0.0, 18)]
+    assert table(clocks, CLOCKS, "rank", "offset_us", "residual_us", "calls") == [
+        (0, 0.0, 0.0, 18),
+        (1, 3000.0, 0.0, 18),
+    ]
 
 
 def test_assumptions_are_part_of_the_answer(launch_bound: Home) -> None:
@@ -120,7 +139,10 @@ def test_several_possible_groups_are_refused_until_they_are_said(tmp_path: Path)
     ingest_into(home, *files, run="said")
     waiting, late, clocks, refused = answers(home, "said")
     found = table(waiting, WAITING, "what", "rank", "wait_ms")
-    assert [row for row in found if row[2]] == [("all-reduce", 0, round(0.05 / 3, 3)), ("all-reduce", 3, round(0.02 / 3, 3))]
+    assert [row for row in found if row[2]] == [
+        ("all-reduce", 0, round(0.05 / 3, 3)),
+        ("all-reduce", 3, round(0.02 / 3, 3)),
+    ]
     assert table(late, LATE, "straggler_rank", "made_late_by") == [(1, "gemm"), (2, "gemm")]
     assert table(clocks, CLOCKS, "rank", "ranks") == [(0, "0,1"), (1, "0,1"), (2, "2,3"), (3, "2,3")]
     assert refused.rows == []

@@ -48,12 +48,14 @@ def _build(file: Path, folder: Path) -> Work:
 
 def _answer(file: Path, folder: Path) -> Work:
     """Everything from the trace to the tables that `show` reads, as the command does it."""
-    from pipeline.ingest.inbox import Waiting
+    from pipeline.ingest.inbox import InboxItem
     from pipeline.ingest.ingest import ingest
     from pipeline.lake.home import Home
     from pipeline.progress import Progress
 
-    return lambda: ingest(Home(folder), [Waiting(file, "run", Path("run") / file.name)], Progress(quiet=True))
+    return lambda: ingest(
+        Home(folder), [InboxItem(file, "run", Path("run") / file.name)], Progress(quiet=True)
+    )
 
 
 def _hta(file: Path, _folder: Path) -> Work:

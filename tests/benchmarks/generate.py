@@ -18,19 +18,19 @@ START_NS = 5_111_701_276_371_856
 """Times are relative to the base, as large as a machine that is up for months writes them."""
 PID, STREAM = 1817, 17
 
-_ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, std::array<char*, 1ul> >(int, at::native::FillFunctor<int>, std::array<char*, 1ul>)"  # noqa: E501
-_INDEX = "void at::native::index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<at::native::index_kernel_impl<at::native::OpaqueType<4> >(at::TensorIteratorBase&, c10::ArrayRef<long>, c10::ArrayRef<long>)::{lambda(char*, char const*, long)#1}>(at::TensorIteratorBase&, c10::ArrayRef<long>, c10::ArrayRef<long>)::{lambda(int)#1}>(long)"  # noqa: E501
+_ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, std::array<char*, 1ul> >(int, at::native::FillFunctor<int>, std::array<char*, 1ul>)"
+_INDEX = "void at::native::index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<at::native::index_kernel_impl<at::native::OpaqueType<4> >(at::TensorIteratorBase&, c10::ArrayRef<long>, c10::ArrayRef<long>)::{lambda(char*, char const*, long)#1}>(at::TensorIteratorBase&, c10::ArrayRef<long>, c10::ArrayRef<long>)::{lambda(int)#1}>(long)"
 _ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-_MARLIN_MOE = "void marlin_moe_wna16::Marlin<1125899906909960l, 128, 1, 8, 4, true, 4, 8, false>(int4 const*, int4 const*, int4*, int4*, int4 const*, float const*)"  # noqa: E501
+_MARLIN_MOE = "void marlin_moe_wna16::Marlin<1125899906909960l, 128, 1, 8, 4, true, 4, 8, false>(int4 const*, int4 const*, int4*, int4*, int4 const*, float const*)"
 LAYER = (
     ("triton_red_fused_min_latency_fused_qkv_a_proj_rms_norm_1", 2_177),
     ("nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT", 6_112),
-    ("void cublasLt::splitKreduce_kernel<32, 16, int, __nv_bfloat16, __nv_bfloat16, float, __nv_bfloat16>(cublasLt::cublasSplitKParams<float>)", 2_400),  # noqa: E501
+    ("void cublasLt::splitKreduce_kernel<32, 16, int, __nv_bfloat16, __nv_bfloat16, float, __nv_bfloat16>(cublasLt::cublasSplitKParams<float>)", 2_400),
     ("triton_poi_fused_cat_view_2", 1_536),
     ("void vllm::rotary_embedding_kernel<c10::BFloat16, false>(long const*, c10::BFloat16*, c10::BFloat16*, c10::BFloat16 const*, int)", 1_920),
     ("void vllm::concat_and_cache_mla_kernel<__nv_bfloat16, __nv_bfloat16, (vllm::Fp8KVCacheDataType)0>(__nv_bfloat16 const*)", 1_664),
     (_ELEMENTWISE, 768),
-    ("void flash::flash_fwd_splitkv_mla_kernel<Flash_fwd_kernel_traits_mla<576, 64, 64, 8, cutlass::bfloat16_t, 512>, true>(Flash_fwd_mla_params)", 14_048),  # noqa: E501
+    ("void flash::flash_fwd_splitkv_mla_kernel<Flash_fwd_kernel_traits_mla<576, 64, 64, 8, cutlass::bfloat16_t, 512>, true>(Flash_fwd_mla_params)", 14_048),
     ("void flash::flash_fwd_splitkv_mla_combine_kernel<cutlass::bfloat16_t, float, long, 512, 32>(Flash_fwd_mla_params)", 3_040),
     ("nvjet_sm90_tst_64x8_64x16_2x1_v_bz_splitK_TNT", 5_024),
     (_ALL_REDUCE, 7_200),
@@ -40,9 +40,9 @@ LAYER = (
     ("void vllm::moe::moe_align_block_size_kernel<int>(int const*, int*, int*, int*, int, int, int, unsigned long)", 4_832),
     ("void vllm::moe::count_and_sort_expert_tokens_kernel<int>(int const*, int*, int*, unsigned long)", 2_080),
     (_MARLIN_MOE, 21_312),
-    ("void vllm::act_and_mul_kernel<c10::BFloat16, &(c10::BFloat16 vllm::silu_kernel<c10::BFloat16>(c10::BFloat16 const&)), true>(c10::BFloat16*)", 1_888),  # noqa: E501
+    ("void vllm::act_and_mul_kernel<c10::BFloat16, &(c10::BFloat16 vllm::silu_kernel<c10::BFloat16>(c10::BFloat16 const&)), true>(c10::BFloat16*)", 1_888),
     (_MARLIN_MOE, 17_760),
-    ("void at::native::reduce_kernel<128, 4, at::native::ReduceOp<c10::BFloat16, at::native::func_wrapper_t<c10::BFloat16, at::native::sum_functor> > >(at::native::ReduceOp<c10::BFloat16>)", 3_264),  # noqa: E501
+    ("void at::native::reduce_kernel<128, 4, at::native::ReduceOp<c10::BFloat16, at::native::func_wrapper_t<c10::BFloat16, at::native::sum_functor> > >(at::native::ReduceOp<c10::BFloat16>)", 3_264),
     (_ALL_REDUCE, 7_360),
     (_INDEX, 2_048),
 )  # fmt: skip
@@ -59,7 +59,16 @@ FRAMES = (
     "zmq/sugar/socket.py(638): send",
     "threading.py(1073): _bootstrap_inner",
 )
-OPS = ("aten::empty", "aten::to", "aten::linear", "aten::mm", "_C::rms_norm", "_moe_C::moe_wna16_marlin_gemm", "aten::copy_", "vllm::all_reduce")
+OPS = (
+    "aten::empty",
+    "aten::to",
+    "aten::linear",
+    "aten::mm",
+    "_C::rms_norm",
+    "_moe_C::moe_wna16_marlin_gemm",
+    "aten::copy_",
+    "vllm::all_reduce",
+)
 
 
 @dataclass(frozen=True)
@@ -77,8 +86,26 @@ class Mix:
 
 
 FLAVOURS = {
-    "graph": Mix(kernels=1783, frames=5000, operators=224, calls=70, started_flows=37, gpu_annotations=121, copies=12, is_graph=True),
-    "eager": Mix(kernels=918, frames=0, operators=5948, calls=2860, started_flows=1102, gpu_annotations=1, copies=6, is_graph=False),
+    "graph": Mix(
+        kernels=1783,
+        frames=5000,
+        operators=224,
+        calls=70,
+        started_flows=37,
+        gpu_annotations=121,
+        copies=12,
+        is_graph=True,
+    ),
+    "eager": Mix(
+        kernels=918,
+        frames=0,
+        operators=5948,
+        calls=2860,
+        started_flows=1102,
+        gpu_annotations=1,
+        copies=6,
+        is_graph=False,
+    ),
 }
 
 _HEAD = """
@@ -134,24 +161,70 @@ def _step(mix: Mix, begin: int, length: int, number: int) -> Iterator[str]:
     """Events of one step: the CPU side first, then the GPU side, as Kineto writes them."""
     label, ids = "execute_context_0(0)_generation_1(1)", number * 1_000_000
     cpu = length // 2
-    yield _complete("user_annotation", label, PID, PID, begin, cpu, f'"External id": {ids},"Record function id": 0, "Ev Idx": 0')
+    yield _complete(
+        "user_annotation",
+        label,
+        PID,
+        PID,
+        begin,
+        cpu,
+        f'"External id": {ids},"Record function id": 0, "Ev Idx": 0',
+    )
     for at, name, n in _spread(OPS, mix.operators, begin, cpu):
-        yield _complete("cpu_op", name, PID, PID, at, 900, f'"External id": {ids + n},"Record function id": 0, "Ev Idx": {n}')
+        yield _complete(
+            "cpu_op",
+            name,
+            PID,
+            PID,
+            at,
+            900,
+            f'"External id": {ids + n},"Record function id": 0, "Ev Idx": {n}',
+        )
     for at, name, n in _spread(FRAMES, mix.frames, begin, cpu):
-        yield _complete("python_function", name, PID, PID, at, 1_268, f'"Python parent id": {n}, "Python id": {n + 1}, "Ev Idx": {n + 3616}')
+        yield _complete(
+            "python_function",
+            name,
+            PID,
+            PID,
+            at,
+            1_268,
+            f'"Python parent id": {n}, "Python id": {n + 1}, "Ev Idx": {n + 3616}',
+        )
     yield from _gpu(mix, begin, length, ids)
-    yield _complete("gpu_user_annotation", label, 0, STREAM, begin + 1_000_000, length - 2_000_000, f'"External id": {ids}')
-    for at, name, n in _spread(("nccl:all_reduce",), mix.gpu_annotations - 1, begin + 1_000_000, length - 2_000_000):
+    yield _complete(
+        "gpu_user_annotation",
+        label,
+        0,
+        STREAM,
+        begin + 1_000_000,
+        length - 2_000_000,
+        f'"External id": {ids}',
+    )
+    for at, name, n in _spread(
+        ("nccl:all_reduce",), mix.gpu_annotations - 1, begin + 1_000_000, length - 2_000_000
+    ):
         yield _complete("gpu_user_annotation", name, 0, STREAM, at, 7_200, f'"External id": {ids + n}')
     call = _launch_name(mix)
     for at, name, n in _spread(call, mix.calls, begin + 1_000, cpu):
-        yield _complete("cuda_runtime", name, PID, PID, at, 4_203, f'"External id": {ids + n},      "cbid": 211, "correlation": {ids + n}')
+        yield _complete(
+            "cuda_runtime",
+            name,
+            PID,
+            PID,
+            at,
+            4_203,
+            f'"External id": {ids + n},      "cbid": 211, "correlation": {ids + n}',
+        )
         if n < mix.started_flows:
             yield _flow("s", ids + n, PID, PID, at)
 
 
 def _launch_name(mix: Mix) -> tuple[str, ...]:
-    return ("cudaGraphLaunch", "cudaEventQuery", "cudaLaunchKernel") if mix.is_graph else ("cudaLaunchKernel", "cuLaunchKernelEx")
+    return (
+        ("cudaGraphLaunch", "cudaEventQuery", "cudaLaunchKernel")
+        if mix.is_graph
+        else ("cudaLaunchKernel", "cuLaunchKernelEx")
+    )
 
 
 def _gpu(mix: Mix, begin: int, length: int, ids: int) -> Iterator[str]:
@@ -167,8 +240,10 @@ def _gpu(mix: Mix, begin: int, length: int, ids: int) -> Iterator[str]:
     if at > begin + length:
         raise AssertionError("the kernels of a step do not fit into it")
     for n in range(mix.copies):
-        args = f'"External id": {ids + n},      "device": 0, "context": 1,      "stream": 21, "correlation": {ids + n},      "bytes": 1024, "memory bandwidth (GB/s)": 1.0666666666666667'  # noqa: E501
-        yield _complete("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 0, 21, begin + 1_000_000 + n * 2_000, 960, args)
+        args = f'"External id": {ids + n},      "device": 0, "context": 1,      "stream": 21, "correlation": {ids + n},      "bytes": 1024, "memory bandwidth (GB/s)": 1.0666666666666667'
+        yield _complete(
+            "gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 0, 21, begin + 1_000_000 + n * 2_000, 960, args
+        )
         yield _flow("f", ids + n, 0, 21, begin + 1_000_000 + n * 2_000)
 
 

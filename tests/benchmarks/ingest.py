@@ -33,7 +33,9 @@ WORKER_FILES = 4
 Figures = dict[str, float]
 
 
-def start(name: str, file: Path, folder: Path, python: str, threads: int | None = None) -> subprocess.Popen[bytes]:
+def start(
+    name: str, file: Path, folder: Path, python: str, threads: int | None = None
+) -> subprocess.Popen[bytes]:
     """A contestant in a process of its own."""
     env = os.environ | ({"BENCHMARK_THREADS": str(threads)} if threads else {})
     command = [python, "-m", "tests.benchmarks.contestants", name, str(file), str(folder)]
@@ -71,7 +73,10 @@ def _workers(file: Path, count: int) -> float:
         started = time.perf_counter()
         waves = range(0, WORKER_FILES, count)
         for wave in waves:
-            running = [start("land", file, Path(folder) / str(wave + n), sys.executable, threads=1) for n in range(count)]
+            running = [
+                start("land", file, Path(folder) / str(wave + n), sys.executable, threads=1)
+                for n in range(count)
+            ]
             for process in running:
                 finish(process)
         return time.perf_counter() - started
@@ -79,7 +84,11 @@ def _workers(file: Path, count: int) -> float:
 
 def table(flavour: str, sizes: Sequence[Path], found: dict[tuple[str, Path], Figures | None]) -> list[str]:
     """Markdown: a row per contestant, and per size CPU, its ratio to orjson, wall and peak memory."""
-    heads = [f"{p.stat().st_size / 1e6:.0f} MB: {what}" for p in sizes for what in ("CPU s", "x orjson", "wall s", "peak MB")]
+    heads = [
+        f"{p.stat().st_size / 1e6:.0f} MB: {what}"
+        for p in sizes
+        for what in ("CPU s", "x orjson", "wall s", "peak MB")
+    ]
     lines = [f"| {flavour} | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(heads)]
     for name, label in LABELS.items():
         cells: list[str] = []
@@ -89,7 +98,12 @@ def table(flavour: str, sizes: Sequence[Path], found: dict[tuple[str, Path], Fig
                 cells += ["not installed" if (name, size) in found else "not run", "", "", ""]
             else:
                 ratio = f"{figures['cpu'] / base['cpu']:.2f}"
-                cells += [f"{figures['cpu']:.2f}", ratio, f"{figures['wall']:.2f}", f"{figures['peak_mb']:.0f}"]
+                cells += [
+                    f"{figures['cpu']:.2f}",
+                    ratio,
+                    f"{figures['wall']:.2f}",
+                    f"{figures['peak_mb']:.0f}",
+                ]
         lines.append(f"| {label} | " + " | ".join(cells) + " |")
     return lines
 
@@ -105,11 +119,21 @@ def verdicts(sizes: Sequence[Path], found: dict[tuple[str, Path], Figures | None
     growth = large.stat().st_size / small.stat().st_size
     checks = [
         ("trace to Parquet, CPU / orjson's", ratio(("land", large), ("orjson", large)), "at most 1"),
-        (f"peak memory at {growth:.1f}x the file", ratio(("land", large), ("land", small), "peak_mb"), "at most 1.15"),
+        (
+            f"peak memory at {growth:.1f}x the file",
+            ratio(("land", large), ("land", small), "peak_mb"),
+            "at most 1.15",
+        ),
         ("HTA's CPU / full answer's", ratio(("hta", large), ("answer", large)), "at least 8"),
-        (f"models' CPU at {growth:.1f}x the events", ratio(("build", large), ("build", small)), f"at most {growth * 1.1:.1f}"),
+        (
+            f"models' CPU at {growth:.1f}x the events",
+            ratio(("build", large), ("build", small)),
+            f"at most {growth * 1.1:.1f}",
+        ),
     ]
-    return [f"- {label}: {value:.2f} (target: {target})" for label, value, target in checks if value is not None]
+    return [
+        f"- {label}: {value:.2f} (target: {target})" for label, value, target in checks if value is not None
+    ]
 
 
 def machine() -> str:
@@ -133,12 +157,20 @@ def peer_versions(python: str) -> str:
 def main() -> None:
     """Generate, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--megabytes", type=float, nargs="+", default=[25, 250], help="file sizes; the last is the large one")
+    parser.add_argument(
+        "--megabytes", type=float, nargs="+", default=[25, 250], help="file sizes; the last is the large one"
+    )
     parser.add_argument("--flavour", nargs="+", choices=sorted(FLAVOURS), default=["graph", "eager"])
-    parser.add_argument("--peers-python", default=sys.executable, help="an interpreter that has HTA and TraceLens")
-    parser.add_argument("--peers-at", choices=["large", "all", "none"], default="large", help="sizes at which the peers run")
+    parser.add_argument(
+        "--peers-python", default=sys.executable, help="an interpreter that has HTA and TraceLens"
+    )
+    parser.add_argument(
+        "--peers-at", choices=["large", "all", "none"], default="large", help="sizes at which the peers run"
+    )
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--no-workers", action="store_true", help="skip the comparison of one worker with two")
+    parser.add_argument(
+        "--no-workers", action="store_true", help="skip the comparison of one worker with two"
+    )
     given = parser.parse_args()
     print(f"{machine()}; peers: {peer_versions(given.peers_python)}; best of {given.repeat}\n")
     with tempfile.TemporaryDirectory() as folder:
@@ -148,7 +180,9 @@ def main() -> None:
             print("\n".join([*table(flavour, sizes, found), "", *verdicts(sizes, found)]))
             if not given.no_workers:
                 one, two = (workers(sizes[0], count, given.repeat) for count in (1, 2))
-                print(f"- {WORKER_FILES} files, two workers of one thread against one: {one / two:.2f}x (target: at least 1.7)")
+                print(
+                    f"- {WORKER_FILES} files, two workers of one thread against one: {one / two:.2f}x (target: at least 1.7)"
+                )
             print(flush=True)
             for path in sizes:
                 path.unlink()
@@ -170,7 +204,9 @@ def _measured(sizes: Sequence[Path], given: argparse.Namespace) -> dict[tuple[st
             is_peer = name in PEERS
             if is_peer and (given.peers_at == "none" or (given.peers_at == "large" and size != sizes[-1])):
                 continue
-            found[name, size] = best(name, size, given.peers_python if is_peer else sys.executable, given.repeat)
+            found[name, size] = best(
+                name, size, given.peers_python if is_peer else sys.executable, given.repeat
+            )
     return found
 
 

@@ -20,7 +20,15 @@ from pipeline.models.engine import models, prepare
 from pipeline.models.rules import load_rules
 from tests.benchmarks.generate import FLAVOURS, generate
 
-WATCHED = ("int_layer", "int_role", "int_replay_pass", "int_pattern_pass", "int_step_lost", "int_step_match", "gaps")
+WATCHED = (
+    "int_layer",
+    "int_role",
+    "int_replay_pass",
+    "int_pattern_pass",
+    "int_step_lost",
+    "int_step_match",
+    "gaps",
+)
 """Models of steps and layers: always shown. Others are shown where they grow faster than the events."""
 SMALLEST_S = 0.1
 
@@ -47,15 +55,22 @@ def cpu_of_models(file: Path, folder: Path, repeat: int) -> dict[str, float]:
 
 def table(flavour: str, growth: float, small: dict[str, float], large: dict[str, float]) -> list[str]:
     """A row per model watched, per model that grows too fast, and for all together."""
-    lines = [f"| {flavour}, {growth:.1f}x the events | small, CPU s | large, CPU s | growth | target |", "|---|---:|---:|---:|---|"]
+    lines = [
+        f"| {flavour}, {growth:.1f}x the events | small, CPU s | large, CPU s | growth | target |",
+        "|---|---:|---:|---:|---|",
+    ]
     target = growth * 1.1
     for name in sorted(small, key=lambda n: -large[n]):
         ratio = large[name] / max(small[name], 1e-3)
         is_slow = large[name] >= SMALLEST_S and ratio > target
         if name in WATCHED or is_slow:
-            lines.append(f"| {name} | {small[name]:.3f} | {large[name]:.3f} | {ratio:.1f} | {'missed' if is_slow else 'met'} |")
+            lines.append(
+                f"| {name} | {small[name]:.3f} | {large[name]:.3f} | {ratio:.1f} | {'missed' if is_slow else 'met'} |"
+            )
     total = sum(large.values()) / sum(small.values())
-    lines.append(f"| all models | {sum(small.values()):.3f} | {sum(large.values()):.3f} | {total:.1f} | at most {target:.1f} |")
+    lines.append(
+        f"| all models | {sum(small.values()):.3f} | {sum(large.values()):.3f} | {total:.1f} | at most {target:.1f} |"
+    )
     return lines
 
 
@@ -73,7 +88,9 @@ def compare(folder: Path, flavour: str, megabytes: Sequence[float], repeat: int)
 def main() -> None:
     """Generate, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--megabytes", type=float, nargs=2, default=[25, 250], help="file sizes, small and large")
+    parser.add_argument(
+        "--megabytes", type=float, nargs=2, default=[25, 250], help="file sizes, small and large"
+    )
     parser.add_argument("--flavour", nargs="+", choices=sorted(FLAVOURS), default=["graph"])
     parser.add_argument("--repeat", type=int, default=2)
     given = parser.parse_args()

@@ -31,7 +31,13 @@ PEAK_MB = 350
 def write_report(path: Path, kernels: int, calls: int) -> Path:
     """A report of two processes; rows are made by sqlite itself, so that memory stays small whatever the size."""
     processes = [Process(100 + n, f"VLLM::Worker_TP{n}") for n in range(PROCESSES)]
-    report = Report(processes, [Work(f"void some::name_{n}<(int){n}>(const T1 *)", 5, 5, process=n % PROCESSES) for n in range(NAMES)])
+    report = Report(
+        processes,
+        [
+            Work(f"void some::name_{n}<(int){n}>(const T1 *)", 5, 5, process=n % PROCESSES)
+            for n in range(NAMES)
+        ],
+    )
     tables = tables_of(report)
     names = {row["value"]: row["id"] for row in tables["StringIds"].rows}
     first = min(number for text, number in names.items() if text.startswith("void"))
@@ -46,7 +52,9 @@ def write_report(path: Path, kernels: int, calls: int) -> Path:
         "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER NOT NULL, end INTEGER NOT NULL, eventClass INTEGER NOT NULL, globalTid INTEGER, "
         "correlationId INTEGER, nameId INTEGER NOT NULL, returnValue INTEGER NOT NULL, callchainId INTEGER)"
     )
-    process = f"CASE WHEN n % {PROCESSES} = 0 THEN {processes[0].global_pid} ELSE {processes[1].global_pid} END"
+    process = (
+        f"CASE WHEN n % {PROCESSES} = 0 THEN {processes[0].global_pid} ELSE {processes[1].global_pid} END"
+    )
     columns = [row[1] for row in con.execute("PRAGMA table_info(CUPTI_ACTIVITY_KIND_KERNEL)")]
     values = {
         "start": "10000 + 1000 * n", "end": "10000 + 1000 * n + 500 + n % 4000", "deviceId": f"n % {PROCESSES}", "streamId": "7 + n % 3",
@@ -54,7 +62,9 @@ def write_report(path: Path, kernels: int, calls: int) -> Path:
         "shortName": f"{first} + 2 * (n % {NAMES}) + 1", "graphNodeId": "n % 1763", "mangledName": "NULL", "greenContextId": "NULL",
     }  # fmt: skip
     series = "WITH RECURSIVE series (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM series WHERE n + 1 < {}) INSERT INTO {} SELECT {} FROM series"
-    con.execute(series.format(kernels, "CUPTI_ACTIVITY_KIND_KERNEL", ", ".join(values.get(c, "1") for c in columns)))
+    con.execute(
+        series.format(kernels, "CUPTI_ACTIVITY_KIND_KERNEL", ", ".join(values.get(c, "1") for c in columns))
+    )
     call = f"400 * n, 400 * n + 300, 0, ({process}) + 5, n / {PROCESSES}, {launch}, 0, NULL"
     con.execute(series.format(calls, "CUPTI_ACTIVITY_KIND_RUNTIME", call))
     con.commit()
@@ -83,12 +93,18 @@ def warm_with_nsys_ai(program: str, path: Path) -> dict[str, float] | None:
     It needs DuckDB's sqlite extension, which it downloads.
     """
     began = time.monotonic()
-    with subprocess.Popen([program, "warm", str(path)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+    with subprocess.Popen(
+        [program, "warm", str(path)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as child:
         _, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
         return None
-    return {"seconds": time.monotonic() - began, "cpu": usage.ru_utime + usage.ru_stime, "peak_mb": usage.ru_maxrss / 1024}
+    return {
+        "seconds": time.monotonic() - began,
+        "cpu": usage.ru_utime + usage.ru_stime,
+        "peak_mb": usage.ru_maxrss / 1024,
+    }
 
 
 def _peak_mb() -> float:
@@ -101,7 +117,12 @@ def _peak_mb() -> float:
 
 
 def _measure(path: Path) -> dict[str, float]:
-    done = subprocess.run([sys.executable, "-m", "tests.benchmarks.nsys", "read", str(path)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.benchmarks.nsys", "read", str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise SystemExit(done.stderr)
     measured: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
@@ -133,7 +154,9 @@ def main() -> None:
             )
         half, full = found.values()
         ratio = full["peak_mb"] / half["peak_mb"]
-        print(f"\npeak of the whole over the half: {ratio:.2f} (flat is up to {FLAT}); the target for the peak is {PEAK_MB} MB")
+        print(
+            f"\npeak of the whole over the half: {ratio:.2f} (flat is up to {FLAT}); the target for the peak is {PEAK_MB} MB"
+        )
         program = shutil.which(given.nsys_ai)
         if program is None:
             print("nsys-ai is not installed: not compared")

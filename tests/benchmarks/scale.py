@@ -72,7 +72,12 @@ def measured(arguments: Sequence[str]) -> tuple[float, float, float]:
     """Wall seconds, CPU seconds and the peak memory in MB (of the largest process) of one command."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begin = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "pipeline", *arguments], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-m", "pipeline", *arguments],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     wall = time.perf_counter() - begin
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -164,7 +169,9 @@ def main() -> None:
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = chosen.folder or Path(temporary)
-        for line in one_big_run(folder / "one", chosen.ranks, chosen.steps, ["--memory-limit", chosen.memory_limit]):
+        for line in one_big_run(
+            folder / "one", chosen.ranks, chosen.steps, ["--memory-limit", chosen.memory_limit]
+        ):
             print(line, flush=True)
         print(flush=True)
         for line in many_runs(folder / "many", chosen.runs):

@@ -44,7 +44,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as home:
         stepledger = ["-m", "pipeline", "--home", home]
         cpu_seconds([*stepledger, "demo"])
-        asked = {BARE: ["-c", "import duckdb"]} | {f"stepledger {name}": [*stepledger, *words] for name, words in COMMANDS.items()}
+        asked = {BARE: ["-c", "import duckdb"]} | {
+            f"stepledger {name}": [*stepledger, *words] for name, words in COMMANDS.items()
+        }
         found = {name: min(cpu_seconds(words) for _ in range(repeat)) for name, words in asked.items()}
     print(f"Python {platform.python_version()}, {os.cpu_count()} CPUs, best of {repeat}\n")
     print("| command | CPU s | times DuckDB alone |\n|---|---|---|")

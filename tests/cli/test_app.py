@@ -64,7 +64,9 @@ def test_run_takes_a_dropped_trace_to_the_table_and_the_csv(tmp_path: Path) -> N
     assert (home.exports / "mine" / "manifest.json").is_file()
 
 
-def test_ingest_with_a_bad_file_exits_3_and_still_names_the_run(call: Callable[..., Called], tmp_path: Path) -> None:
+def test_ingest_with_a_bad_file_exits_3_and_still_names_the_run(
+    call: Callable[..., Called], tmp_path: Path
+) -> None:
     """The good file is there; the bad one is named on stderr."""
     good = rank_trace(tmp_path / "t" / "good-rank-0.json", ranks=1)
     (good.parent / "bad.json").write_text('{"traceEvents": [{')
@@ -76,13 +78,17 @@ def test_ingest_with_a_bad_file_exits_3_and_still_names_the_run(call: Callable[.
     assert call("--home", tmp_path / "home", "show", "my run")[0] == 0
 
 
-def test_build_builds_the_run_that_was_named_and_no_other(built: Home, tmp_path: Path, call: Callable[..., Called]) -> None:
+def test_build_builds_the_run_that_was_named_and_no_other(
+    built: Home, tmp_path: Path, call: Callable[..., Called]
+) -> None:
     """By its name or its id."""
     home = copied(built, tmp_path / "home")
     assert call("--home", home.root, "build", "--run", "a")[:2] == (0, "a\n")
 
 
-def test_build_builds_what_is_stale_and_rebuild_everything(built: Home, tmp_path: Path, call: Callable[..., Called]) -> None:
+def test_build_builds_what_is_stale_and_rebuild_everything(
+    built: Home, tmp_path: Path, call: Callable[..., Called]
+) -> None:
     """Nothing is stale at first; an edited rule makes every run so, once."""
     home = copied(built, tmp_path / "home")
     assert call("--home", home.root, "build") == (0, "", "")
@@ -93,7 +99,9 @@ def test_build_builds_what_is_stale_and_rebuild_everything(built: Home, tmp_path
     assert call("--home", home.root, "rebuild", "--run", "a")[:2] == (0, "a\n")
 
 
-def test_forget_takes_a_run_out_and_leaves_its_originals(built: Home, tmp_path: Path, call: Callable[..., Called]) -> None:
+def test_forget_takes_a_run_out_and_leaves_its_originals(
+    built: Home, tmp_path: Path, call: Callable[..., Called]
+) -> None:
     """With --yes at once; the other run stays as it was."""
     home = copied(built, tmp_path / "home")
     archived = sorted(home.archive.rglob("*.json"))
@@ -116,7 +124,9 @@ def test_forget_asks_first(built: Home, tmp_path: Path, answer: str, code: int) 
     assert "Remove run a from the lake" in done.stderr
 
 
-def test_retry_puts_a_file_back_for_the_next_run(built: Home, tmp_path: Path, call: Callable[..., Called]) -> None:
+def test_retry_puts_a_file_back_for_the_next_run(
+    built: Home, tmp_path: Path, call: Callable[..., Called]
+) -> None:
     """The place in the inbox is printed; a name that is not there is wrong usage."""
     home = copied(built, tmp_path / "home")
     (tmp_path / "bad.json").write_text("{}")
@@ -137,17 +147,29 @@ def test_compact_says_how_many_runs(built: Home, tmp_path: Path, call: Callable[
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"), [(["--workers", "0"], "--workers"), (["--memory-limit", "much"], "is no size"), (["--scheduler", "nowhere"], "nowhere")]
+    ("arguments", "says"),
+    [
+        (["--workers", "0"], "--workers"),
+        (["--memory-limit", "much"], "is no size"),
+        (["--scheduler", "nowhere"], "nowhere"),
+    ],
 )
 def test_means_that_cannot_be_had_are_wrong_usage(
-    built: Home, tmp_path: Path, call: Callable[..., Called], arguments: list[str], says: str, monkeypatch: pytest.MonkeyPatch
+    built: Home,
+    tmp_path: Path,
+    call: Callable[..., Called],
+    arguments: list[str],
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Before anything is read."""
     code, out, err = call("--home", copied(built, tmp_path / "home").root, "rebuild", *arguments)
     assert (code, out, says in err) == (2, "", True), err
 
 
-def test_build_exits_4_when_a_model_fails(built: Home, tmp_path: Path, call: Callable[..., Called], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_build_exits_4_when_a_model_fails(
+    built: Home, tmp_path: Path, call: Callable[..., Called], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The run and the model are on stderr, no run on stdout."""
 
     def fail(*_rest: object, **_options: object) -> str:
@@ -175,7 +197,9 @@ def test_build_exits_4_when_a_model_fails(built: Home, tmp_path: Path, call: Cal
         (["show"], "Missing argument"),
     ],
 )
-def test_wrong_usage_exits_2_with_one_message_and_no_data(built: Home, call: Callable[..., Called], arguments: list[str], says: str) -> None:
+def test_wrong_usage_exits_2_with_one_message_and_no_data(
+    built: Home, call: Callable[..., Called], arguments: list[str], says: str
+) -> None:
     """No traceback; it says what is there instead."""
     code, out, err = call("--home", built.root, *arguments)
     assert (code, out) == (2, "")
@@ -191,8 +215,13 @@ def test_a_home_without_a_warehouse_exits_2(call: Callable[..., Called], tmp_pat
         assert "stepledger run" in err
 
 
-@pytest.mark.parametrize("arguments", [["show", "a"], ["query", "FROM steps"], ["runs"], ["rules"], ["rules", "--explain", "nvjet_x"]])
-def test_every_table_is_printed_as_json_and_csv_too(built: Home, call: Callable[..., Called], arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [["show", "a"], ["query", "FROM steps"], ["runs"], ["rules"], ["rules", "--explain", "nvjet_x"]],
+)
+def test_every_table_is_printed_as_json_and_csv_too(
+    built: Home, call: Callable[..., Called], arguments: list[str]
+) -> None:
     """An array of objects, one per row; the same columns and rows in CSV."""
     code, out, err = call("--home", built.root, *arguments, "--format", "json")
     assert (code, err) == (0, "")
@@ -206,7 +235,14 @@ def test_every_table_is_printed_as_json_and_csv_too(built: Home, call: Callable[
 
 def test_json_has_bigints_as_numbers(built: Home, call: Callable[..., Called]) -> None:
     """Nanoseconds since 1970 do not fit a double."""
-    out = call("--home", built.root, "query", "SELECT 1790857026001050001 AS ns, sum(9007199254740993) AS s FROM range(3)", "--format", "json")[1]
+    out = call(
+        "--home",
+        built.root,
+        "query",
+        "SELECT 1790857026001050001 AS ns, sum(9007199254740993) AS s FROM range(3)",
+        "--format",
+        "json",
+    )[1]
     assert '"ns": 1790857026001050001' in out
     assert '"s": 27021597764222979' in out
 
@@ -236,7 +272,12 @@ def test_export_names_the_files_it_wrote(built: Home, tmp_path: Path, call: Call
     assert (code, err) == (0, "")
     assert out.splitlines() == [str(home.exports / run / "step_breakdown.csv") for run in ("2026", "a")]
     target = tmp_path / "x.parquet"
-    assert call("--home", home.root, "export", "steps", "--run", "a", "--format", "parquet", "--output", target)[1] == f"{target}\n"
+    assert (
+        call("--home", home.root, "export", "steps", "--run", "a", "--format", "parquet", "--output", target)[
+            1
+        ]
+        == f"{target}\n"
+    )
     assert target.read_bytes()[:4] == b"PAR1"
 
 
@@ -247,7 +288,9 @@ def test_export_to_stdout_is_data_only(built: Home, call: Callable[..., Called])
     assert len(list(csv.DictReader(io.StringIO(out)))) == 8
 
 
-def test_the_home_can_be_set_by_the_environment(built: Home, call: Callable[..., Called], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_home_can_be_set_by_the_environment(
+    built: Home, call: Callable[..., Called], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """STEPLEDGER_HOME instead of --home."""
     monkeypatch.setenv("STEPLEDGER_HOME", str(built.root))
     assert call("runs", "--format", "csv")[1].count("\n") == 3
@@ -282,7 +325,11 @@ finally:
 def test_asking_does_not_import_what_it_does_not_need(built: Home, arguments: list[str]) -> None:
     """Questions are answered at once: neither polars nor pyarrow nor Great Expectations is loaded."""
     done = subprocess.run(
-        [sys.executable, "-c", IMPORTS, "--home", built.root, *arguments], capture_output=True, text=True, check=False, env=environment()
+        [sys.executable, "-c", IMPORTS, "--home", built.root, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
     )
     assert (done.returncode, done.stderr) == (0, "[]\n")
 
@@ -296,12 +343,21 @@ def test_demo_prints_the_table_and_what_to_type_next(tmp_path: Path) -> None:
     assert str(tmp_path / "home" / "stepledger.duckdb") in done.stdout
     suggested = re.search(r'query "(.+)"', done.stdout)
     assert suggested is not None
-    assert command("--home", tmp_path / "home", "query", suggested.group(1), "--format", "csv").stdout.count("\n") > 3
+    assert (
+        command("--home", tmp_path / "home", "query", suggested.group(1), "--format", "csv").stdout.count(
+            "\n"
+        )
+        > 3
+    )
 
 
-def test_a_home_that_moved_is_right_again_after_the_next_run(built: Home, tmp_path: Path, call: Callable[..., Called]) -> None:
+def test_a_home_that_moved_is_right_again_after_the_next_run(
+    built: Home, tmp_path: Path, call: Callable[..., Called]
+) -> None:
     """The database holds absolute paths; any writing command writes them anew."""
     home = Home(tmp_path / "moved")
     shutil.copytree(built.root, home.root)
     assert call("--home", home.root, "run")[0] == 0
-    assert call("--home", home.root, "query", "SELECT count(*) AS n FROM runs", "--format", "csv")[1] == "n\n2\n"
+    assert (
+        call("--home", home.root, "query", "SELECT count(*) AS n FROM runs", "--format", "csv")[1] == "n\n2\n"
+    )

@@ -29,7 +29,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str
 
 
 @pytest.mark.parametrize("part", range(SPREAD))
-def test_after_a_kill_the_next_start_makes_what_an_undisturbed_one_makes(undisturbed: tuple[int, dict[str, Any]], tmp_path: Path, part: int) -> None:
+def test_after_a_kill_the_next_start_makes_what_an_undisturbed_one_makes(
+    undisturbed: tuple[int, dict[str, Any]], tmp_path: Path, part: int
+) -> None:
     """Raw tables, marts, results of checks, facts, archive, quarantine and exports are equal; nothing unfinished is left."""
     total, expected = undisturbed
     assert difference(tmp_path / "home", 1 + part * (total - 1) // (SPREAD - 1), expected) is None

@@ -86,7 +86,9 @@ class Cluster:
         """Start workers, and wait until the scheduler knows them; `before` is Python that each runs first."""
         for first in before:
             folder = self.folder / f"worker-{time.monotonic_ns()}"
-            options = f"--nthreads {threads} --no-dashboard --no-nanny --memory-limit 0 --local-directory".split()
+            options = (
+                f"--nthreads {threads} --no-dashboard --no-nanny --memory-limit 0 --local-directory".split()
+            )
             arguments = [self.address, *options, str(folder)]
             code = f"{first}\nfrom distributed.cli.dask_worker import main\nmain({arguments!r})"
             self.workers.append(_spawn([*prefix, sys.executable, "-c", code], cwd))
@@ -111,7 +113,9 @@ def scheduling(folder: Path, *, before: str = "", port: int = 0, failures: int =
     told = folder / f"scheduler-{time.monotonic_ns()}.json"
     options = f"--host 127.0.0.1 --port {port} --no-dashboard --no-jupyter --scheduler-file".split()
     code = f"{before}\nfrom distributed.cli.dask_scheduler import main\nmain({[*options, str(told)]!r})"
-    scheduler = _spawn([sys.executable, "-c", code], DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES=str(failures))
+    scheduler = _spawn(
+        [sys.executable, "-c", code], DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES=str(failures)
+    )
     made = Cluster(folder, scheduler, "")
     try:
         _until(lambda: told.is_file() and told.read_text().strip().endswith("}"), scheduler)
@@ -154,7 +158,9 @@ def filled(tmp_path: Path) -> Home:
     return home
 
 
-def _command(home: Path, *options: str, cwd: Path = ROOT, connect_s: float = 60.0, patience_s: float = 60.0) -> subprocess.Popen[str]:
+def _command(
+    home: Path, *options: str, cwd: Path = ROOT, connect_s: float = 60.0, patience_s: float = 60.0
+) -> subprocess.Popen[str]:
     """`stepledger run`. A cluster that works is waited for as long as a loaded machine needs; one that does not, is not."""
     code = COMMAND.format(connect_s=connect_s, patience_s=patience_s)
     arguments = [sys.executable, "-c", code, "--home", str(home), "run", *options]

@@ -26,7 +26,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str
 
 
 @pytest.mark.parametrize("part", range(SPREAD))
-def test_after_an_error_the_watcher_makes_what_an_undisturbed_one_makes(undisturbed: tuple[int, dict[str, Any]], tmp_path: Path, part: int) -> None:
+def test_after_an_error_the_watcher_makes_what_an_undisturbed_one_makes(
+    undisturbed: tuple[int, dict[str, Any]], tmp_path: Path, part: int
+) -> None:
     """No hang, nothing escapes the watcher, the lock is free afterwards, and everything is made in the end."""
     total, expected = undisturbed
     at = 1 + part * (total - 1) // (SPREAD - 1)

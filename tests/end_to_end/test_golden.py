@@ -36,7 +36,9 @@ def test_an_export_is_the_golden_file(built: Home, tmp_path: Path, mart: str, wi
     compare(name, export_run(built, "a", mart, "csv", tmp_path / name, wide=wide).path.read_bytes())
 
 
-def test_the_screen_is_the_golden_file(built: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_screen_is_the_golden_file(
+    built: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """At 80 columns, as people see it."""
     monkeypatch.setenv("COLUMNS", "80")
     with reading(built) as con:

@@ -33,7 +33,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of three megabytes; it takes an administrator to mount one."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    if sys.platform != "linux" or os.geteuid() != 0 or not _mount("-t", "tmpfs", "-o", "size=3m", "tmpfs", folder):
+    if (
+        sys.platform != "linux"
+        or os.geteuid() != 0
+        or not _mount("-t", "tmpfs", "-o", "size=3m", "tmpfs", folder)
+    ):
         pytest.skip("a small disk can be mounted by an administrator of Linux only")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
@@ -83,22 +87,33 @@ def test_a_home_that_became_read_only_is_said_and_can_be_read(small_disk: Path, 
     before = fingerprint(home.root)
     assert _mount("-o", "remount,ro", small_disk)
     done = command("--home", home.root, "run")
-    assert (done.returncode, "cannot be written" in done.stderr or "read-only" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "cannot be written" in done.stderr or "read-only" in done.stderr) == (2, True), (
+        done.stderr
+    )
     assert command("--home", home.root, "show", "serve").returncode == 0
-    assert command("--home", home.root, "query", "SELECT count(*) FROM activity", "--format", "csv").returncode == 0
+    assert (
+        command("--home", home.root, "query", "SELECT count(*) FROM activity", "--format", "csv").returncode
+        == 0
+    )
     assert _mount("-o", "remount,rw", small_disk)
     assert fingerprint(home.root) == before
 
 
 FULL = os.strerror(errno.ENOSPC)
-ASYNC = r'{"exception_type":"IO","exception_message":"Could not write file \\"/l/x.parquet\\": ' + FULL + '","errno":"28"}'
+ASYNC = (
+    r'{"exception_type":"IO","exception_message":"Could not write file \\"/l/x.parquet\\": '
+    + FULL
+    + '","errno":"28"}'
+)
 TROUBLE = [
     OSError(errno.ENOSPC, FULL),
     OSError(errno.EDQUOT, "Disk quota exceeded"),
     OSError(errno.EROFS, "Read-only file system"),
     duckdb.IOException(f'IO Error: Could not write file "/lake/x": {FULL}'),
     duckdb.IOException(f"IO Error: Async write failed for range [offset=1, size=2]: {ASYNC}"),
-    duckdb.OutOfMemoryException("Out of Memory Error: failed to offload data block of size 256.0 KiB (864.0 KiB/921.5 KiB used)."),
+    duckdb.OutOfMemoryException(
+        "Out of Memory Error: failed to offload data block of size 256.0 KiB (864.0 KiB/921.5 KiB used)."
+    ),
 ]
 NO_TROUBLE = [
     OSError(errno.EACCES, "Permission denied"),
@@ -148,7 +163,9 @@ def test_what_duckdb_says_of_a_full_disk_is_known(small_disk: Path) -> None:
     with duckdb.connect() as con:
         con.execute(f"SET memory_limit = '50MB'; SET temp_directory = '{small_disk}'")
         with pytest.raises(duckdb.Error) as caught:
-            con.execute("CREATE TABLE t AS SELECT uuid()::VARCHAR AS u, random() AS r FROM range(3000000) ORDER BY r")
+            con.execute(
+                "CREATE TABLE t AS SELECT uuid()::VARCHAR AS u, random() AS r FROM range(3000000) ORDER BY r"
+            )
     assert home_trouble(caught.value) is not None
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from pipeline.ingest.executors import Processes
 from pipeline.ingest.inbox import waiting
-from pipeline.ingest.ingest import Means, drain
+from pipeline.ingest.ingest import ExecutionConfig, drain
 from pipeline.ingest.quarantine import quarantined
 from pipeline.lake.home import Home
 from pipeline.lake.settings import Settings
@@ -65,7 +65,11 @@ def _same_long_name(home: Home) -> None:
 
 
 def _sparse(home: Home) -> None:
-    for place, start in (("sparse/x.json", b""), ("sparse/y.json", b'{"traceEvents": ['), ("sparse/z.sqlite", b"SQLite format 3\0")):
+    for place, start in (
+        ("sparse/x.json", b""),
+        ("sparse/y.json", b'{"traceEvents": ['),
+        ("sparse/z.sqlite", b"SQLite format 3\0"),
+    ):
         path = _put(home, place, start)
         os.truncate(path, 1 << 42)
         settled(path)
@@ -73,14 +77,20 @@ def _sparse(home: Home) -> None:
 
 def _old_note(home: Home) -> None:
     _put(home, "run/payload", b"ssh-rsa AAAA")
-    _put(home, "run/x.reason.json", b'{"file": "../../victim/authorized_keys", "name": "payload", "run": "r", "error": "e"}')
+    _put(
+        home,
+        "run/x.reason.json",
+        b'{"file": "../../victim/authorized_keys", "name": "payload", "run": "r", "error": "e"}',
+    )
     _put(home, "run/y.reason.json", b"not json")
     _put(home, "run/w.reason.json", b"[1]")
     _put(home, "run/z.reason.json/t.json", b"{}")
 
 
 def _trouble_as_text(home: Home) -> None:
-    for number, text in enumerate(("Read-only file system", "Disk quota exceeded", "No space left on device")):
+    for number, text in enumerate(
+        ("Read-only file system", "Disk quota exceeded", "No space left on device")
+    ):
         _put(home, f"run/server{number}.log", f"{text}: x\n".encode())
         _put(home, f"run/{text}", b"{}")
         _put(home, f"run/{text}.sqlite", b"SQLite format 3\0" + text.encode() * 9)
@@ -90,7 +100,9 @@ HOSTILE: dict[str, Make] = {
     "a link to /": _link_to_root,
     "1,100 nested folders": lambda home: _nest(home.inbox / "a", "a", 1100),
     "a path beyond PATH_MAX": lambda home: _nest(home.inbox / "b", "n" * 200, 25),
-    "run.toml of 3,000 nested arrays": lambda home: void(_put(home, "run/run.toml", b"x = " + b"[" * 3000 + b"]" * 3000)),
+    "run.toml of 3,000 nested arrays": lambda home: void(
+        _put(home, "run/run.toml", b"x = " + b"[" * 3000 + b"]" * 3000)
+    ),
     "run.toml of a megabyte": lambda home: void(_put(home, "large/run.toml", b"#" * (1 << 20))),
     "run.toml that is a folder": lambda home: void(_put(home, "other/run.toml/x.json", b"{}")),
     "a folder where a file was": _file_then_folder,
@@ -119,7 +131,13 @@ def test_a_good_trace_goes_through_beside(beside: Home, tmp_path: Path, what: st
     """`run`, `status`, `retry` and `run` again end with a named exit code, without a traceback; nothing is outside the home."""
     HOSTILE[what](beside)
     outside = {p.name for p in tmp_path.iterdir()}
-    for name, codes in (("run", {0, 2, 3}), ("status", {0}), ("retry", {0}), ("run", {0, 2, 3}), ("status", {0})):
+    for name, codes in (
+        ("run", {0, 2, 3}),
+        ("status", {0}),
+        ("retry", {0}),
+        ("run", {0, 2, 3}),
+        ("status", {0}),
+    ):
         done = command("--home", beside.root, name)
         assert done.returncode in codes, (name, done.stderr)
         assert "Traceback" not in done.stderr
@@ -134,9 +152,21 @@ def test_a_reason_among_dropped_files_is_a_file(beside: Home, tmp_path: Path) ->
     _old_note(beside)
     (tmp_path / "victim").mkdir()
     drain(beside, QUIET)
-    assert set(quarantined(beside)) == {"run/payload", "run/x.reason.json", "run/y.reason.json", "run/w.reason.json", "run/z.reason.json/t.json"}
+    assert set(quarantined(beside)) == {
+        "run/payload",
+        "run/x.reason.json",
+        "run/y.reason.json",
+        "run/w.reason.json",
+        "run/z.reason.json/t.json",
+    }
     assert command("--home", beside.root, "retry").returncode == 0
-    assert sorted(p.name for p in (beside.inbox / "run").iterdir()) == ["payload", "w.reason.json", "x.reason.json", "y.reason.json", "z.reason.json"]
+    assert sorted(p.name for p in (beside.inbox / "run").iterdir()) == [
+        "payload",
+        "w.reason.json",
+        "x.reason.json",
+        "y.reason.json",
+        "z.reason.json",
+    ]
     assert list((tmp_path / "victim").iterdir()) == []
 
 
@@ -151,7 +181,9 @@ def test_what_cannot_be_looked_at_is_named_and_left(beside: Home) -> None:
     assert (beside.inbox / "a" / "a").is_dir()
 
 
-def test_a_folder_exchanged_for_a_link_while_others_are_read(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_exchanged_for_a_link_while_others_are_read(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Between listing and reading the folder becomes a link to one that only the service may read: nothing of it is read or moved."""
     private = tmp_path / "private"
     private.mkdir()
@@ -212,7 +244,9 @@ def test_a_folder_exchanged_again_and_again(home: Home, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_file_deleted_while_it_is_read(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+def test_a_file_deleted_while_it_is_read(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
     """What was opened is read to its end and lands; the next file goes on; in this process and in workers."""
     first = drop(home, rank_trace(tmp_path / "a.json"), "run/a-rank-0.json")
     drop(home, rank_trace(tmp_path / "b.json", 1), "run/b-rank-1.json")
@@ -229,7 +263,7 @@ def test_a_file_deleted_while_it_is_read(home: Home, tmp_path: Path, monkeypatch
         items = waiting(home.inbox)
         first.unlink()
         monkeypatch.setattr("pipeline.ingest.ingest.inbox.waiting", lambda _inbox: items)
-        outcome = drain(home, QUIET, Means(Processes(2), Settings(workers=2), worth_bytes=0))
+        outcome = drain(home, QUIET, ExecutionConfig(Processes(2), Settings(workers=2), worth_bytes=0))
         assert len(list(home.raw_run("run").iterdir())) == 1
     assert outcome.built == ["run"]
     assert [p.name for p in (home.archive / "run").iterdir()] == ["b-rank-1.json"]
@@ -281,7 +315,11 @@ def test_what_is_made_of_a_private_file_is_private(home: Home, tmp_path: Path) -
         done = command("--home", home.root, *arguments)
         assert done.returncode == 0, done.stderr
     for run, may_read in (("private", False), ("public", True)):
-        made = [p for p in home.root.rglob("*") if p.is_file() and f"/{run}/" in f"{p.relative_to(home.root)}/".replace("run_id=", "")]
+        made = [
+            p
+            for p in home.root.rglob("*")
+            if p.is_file() and f"/{run}/" in f"{p.relative_to(home.root)}/".replace("run_id=", "")
+        ]
         made = [p for p in made if "archive" not in p.parts]
         assert {p.suffix for p in made} >= {".parquet", ".csv", ".html"}
         assert {bool(p.stat().st_mode & 0o044) for p in made} == {may_read}, run

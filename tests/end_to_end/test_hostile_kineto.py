@@ -47,7 +47,10 @@ NOISE = b"".join(sha256(b"%d" % n).hexdigest().encode() for n in range(9000))
 """More than a block of zstd, which is read whole or not at all."""
 IN_LAST_LAUNCH = WHOLE.index(TEXTS[-2]) + 20
 BEHIND_AN_EVENT = WHOLE.index(TEXTS[-1]) - 1
-OLD = trace(head=b'{"schemaVersion": 1, "traceEvents": ', tail=b',\n"baseTimeNanoseconds": 1790857026000000000,\n"traceName": "t"}')
+OLD = trace(
+    head=b'{"schemaVersion": 1, "traceEvents": ',
+    tail=b',\n"baseTimeNanoseconds": 1790857026000000000,\n"traceName": "t"}',
+)
 BARE = trace(head=b"", tail=b"")
 
 
@@ -56,7 +59,9 @@ def rank_texts(pid: int) -> list[bytes]:
     return [text.replace(b'"pid": 1000', b'"pid": %d' % pid) for text in TEXTS]
 
 
-def odd(more: str = "", *, ts: str = "5000.001", dur: str = "2.5", args: str = '"device": 0, "stream": 8') -> bytes:
+def odd(
+    more: str = "", *, ts: str = "5000.001", dur: str = "2.5", args: str = '"device": 0, "stream": 8'
+) -> bytes:
     """A kernel far behind the others, on a stream of its own."""
     return kernel_text("odd", more, ts=ts, dur=dur, args=args)
 
@@ -111,34 +116,66 @@ KEPT = {
     "gz of a cut file": cut(gz(WHOLE[:IN_LAST_LAUNCH]), KERNELS - 1),
     "one document in two gz members": Kept(holds(gz(WHOLE[:999]) + gz(WHOLE[999:]))),
     "merged with a prefix per rank": Kept(
-        holds(trace(tail=TAIL).replace(b'"pid": 1000', b'"pid": "[TP00] 1000"').replace(b'"pid": 0', b'"pid": "[TP00] 0"'))
+        holds(
+            trace(tail=TAIL)
+            .replace(b'"pid": 1000', b'"pid": "[TP00] 1000"')
+            .replace(b'"pid": 0', b'"pid": "[TP00] 0"')
+        )
     ),
     "CRLF": Kept(holds(WHOLE.replace(b"\n", b"\r\n"))),
     "BOM": Kept(holds(b"\xef\xbb\xbf" + WHOLE)),
-    "NaN in an argument that is not read": Kept(holds(trace(odd(args='"device": 0, "stream": 8, "occupancy": NaN'))), KERNELS + 1),
-    "bare word": Kept(holds(trace(odd(args='"device": 0, "stream": 8, "blocks per SM": N/A'))), KERNELS, {"unreadable_gpu_event": 1}),
-    "Infinity as a stream": Kept(holds(trace(odd(args='"device": 0, "stream": Infinity'))), KERNELS + 1, {"bad_value": 1}),
-    "bad UTF-8": Kept(holds(trace(odd('"note": "@"').replace(b"@", b"\xff"))), KERNELS + 1, {"repaired_text": 1}),
+    "NaN in an argument that is not read": Kept(
+        holds(trace(odd(args='"device": 0, "stream": 8, "occupancy": NaN'))), KERNELS + 1
+    ),
+    "bare word": Kept(
+        holds(trace(odd(args='"device": 0, "stream": 8, "blocks per SM": N/A'))),
+        KERNELS,
+        {"unreadable_gpu_event": 1},
+    ),
+    "Infinity as a stream": Kept(
+        holds(trace(odd(args='"device": 0, "stream": Infinity'))), KERNELS + 1, {"bad_value": 1}
+    ),
+    "bad UTF-8": Kept(
+        holds(trace(odd('"note": "@"').replace(b"@", b"\xff"))), KERNELS + 1, {"repaired_text": 1}
+    ),
     "control character": Kept(holds(trace(odd('"note": "\x07"'))), KERNELS + 1, {"repaired_text": 1}),
-    "unescaped quotes in a python frame": Kept(holds(trace(BROKEN, odd())), KERNELS + 1, {"unreadable_event": 1}),
+    "unescaped quotes in a python frame": Kept(
+        holds(trace(BROKEN, odd())), KERNELS + 1, {"unreadable_event": 1}
+    ),
     "duplicate keys": Kept(holds(trace(odd('"dur": 3.5'))), KERNELS + 1),
     "time as text": Kept(holds(trace(odd(ts='"5000.001"', dur='"2.5"'))), KERNELS + 1),
     "time 0 without duration": Kept(holds(trace(odd(ts="0", dur="0"))), KERNELS, {"zero_timestamp": 1}),
     "duration 0": Kept(holds(trace(odd(dur="0"))), KERNELS + 1),
     "negative duration": Kept(holds(trace(odd(dur="-1"))), KERNELS, {"negative_duration": 1}),
-    "duration beyond 64 bits": Kept(holds(trace(odd(dur="1e30"))), KERNELS, {"bad_value": 1, "no_duration": 1}),
+    "duration beyond 64 bits": Kept(
+        holds(trace(odd(dur="1e30"))), KERNELS, {"bad_value": 1, "no_duration": 1}
+    ),
     "no duration": Kept(holds(trace(odd().replace(b'"dur": 2.5, ', b""))), KERNELS, {"no_duration": 1}),
     "NaN as duration": Kept(holds(trace(odd(dur="NaN"))), KERNELS, {"bad_value": 1, "no_duration": 1}),
     "duplicate event": Kept(holds(trace(odd(), odd())), KERNELS + 1, {"duplicate_event": 1}),
     "stream of 64 bits": Kept(holds(trace(odd(args=f'"device": 0, "stream": {2**64 - 1}'))), KERNELS + 1),
-    "correlation beyond 64 bits": Kept(holds(trace(odd(args=f'"device": 0, "stream": 8, "correlation": {10**30}'))), KERNELS + 1, {"bad_value": 1}),
-    "deep nesting in an argument": Kept(holds(trace(odd(args=f'"device": 0, "stream": 8, "x": {DEEP}'))), KERNELS + 1),
-    "deep nesting that never ends": Kept(holds(trace(odd(args=f'"x": {"[" * 10**6}'))), KERNELS, {"unreadable_gpu_event": 1}),
-    "deep nesting that needs too much memory": Kept(
-        holds(trace(odd(args='"grid": ' + '{"a":' * 10**6 + "1" + "}" * 10**6))), KERNELS, {"unreadable_gpu_event": 1}
+    "correlation beyond 64 bits": Kept(
+        holds(trace(odd(args=f'"device": 0, "stream": 8, "correlation": {10**30}'))),
+        KERNELS + 1,
+        {"bad_value": 1},
     ),
-    "deep nesting for an event": Kept(holds(trace(DEEP.encode(), odd())), KERNELS + 1, {"unreadable_event": 1}),
-    "name of 1 MB": Kept(holds(trace(kernel_text("n" * 10**6, args='"device": 0, "stream": 8'))), KERNELS + 1),
+    "deep nesting in an argument": Kept(
+        holds(trace(odd(args=f'"device": 0, "stream": 8, "x": {DEEP}'))), KERNELS + 1
+    ),
+    "deep nesting that never ends": Kept(
+        holds(trace(odd(args=f'"x": {"[" * 10**6}'))), KERNELS, {"unreadable_gpu_event": 1}
+    ),
+    "deep nesting that needs too much memory": Kept(
+        holds(trace(odd(args='"grid": ' + '{"a":' * 10**6 + "1" + "}" * 10**6))),
+        KERNELS,
+        {"unreadable_gpu_event": 1},
+    ),
+    "deep nesting for an event": Kept(
+        holds(trace(DEEP.encode(), odd())), KERNELS + 1, {"unreadable_event": 1}
+    ),
+    "name of 1 MB": Kept(
+        holds(trace(kernel_text("n" * 10**6, args='"device": 0, "stream": 8'))), KERNELS + 1
+    ),
     "file name with quotes": Kept(holds(WHOLE + b"\n" * 1), name='it\'s a "t".json'),
     "file name with a line break": Kept(holds(WHOLE + b"\n" * 2), name="a\nread: b.json into run c.json"),
     "file name with dots": Kept(holds(WHOLE + b"\n" * 3), name="a..b...json"),
@@ -200,42 +237,71 @@ def _closed(path: Path) -> None:
     path.chmod(0)
 
 
-MERGED = HEAD + b"[" + b",".join(text for pair in zip(rank_texts(1000), rank_texts(2000), strict=True) for text in pair) + b"]" + TAIL
+MERGED = (
+    HEAD
+    + b"["
+    + b",".join(text for pair in zip(rank_texts(1000), rank_texts(2000), strict=True) for text in pair)
+    + b"]"
+    + TAIL
+)
 CUT_OFF = ("the end of the file", "copy or record it again")
 SEVERAL = ("more data", "one JSON document", "one file per rank")
 NO_FILE = ("the path", "which is no regular file", "a trace file", "Name the trace files")
 LINK = ("a symbolic link to", "the file itself", "stepledger ingest")
 
 REFUSED = {
-    "empty": Refused(holds(b""), ("start of the file", "found nothing", "wanted a trace", "Record with torch.profiler")),
+    "empty": Refused(
+        holds(b""), ("start of the file", "found nothing", "wanted a trace", "Record with torch.profiler")
+    ),
     "blank": Refused(holds(b" \r\n"), ("found nothing", "wanted a trace")),
     "empty gz": Refused(holds(gz(b"")), ("found nothing", "wanted a trace")),
-    "cut before the events": Refused(holds(HEAD[:90]), ("byte 90", "before its events", "wanted traceEvents", "copy or record it again")),
-    "cut before a GPU event": Refused(holds(WHOLE[: WHOLE.index(TEXTS[2])]), ("traceEvents", "among 2 events", *CUT_OFF)),
+    "cut before the events": Refused(
+        holds(HEAD[:90]), ("byte 90", "before its events", "wanted traceEvents", "copy or record it again")
+    ),
+    "cut before a GPU event": Refused(
+        holds(WHOLE[: WHOLE.index(TEXTS[2])]), ("traceEvents", "among 2 events", *CUT_OFF)
+    ),
     "cut before any event": Refused(holds(HEAD + b"[\n"), ("traceEvents", "among 0 events", *CUT_OFF)),
     "cut gz of nothing": Refused(holds(gz(WHOLE)[:12]), ("found nothing",)),
-    "cut gz before a GPU event": Refused(holds(gz(WHOLE[: WHOLE.index(TEXTS[2])])[:-8]), ("among 2 events", *CUT_OFF)),
-    "cut, and no device": Refused(
-        holds(HEAD + b"[" + odd(args='"stream": 8').replace(b'"pid": 0', b'"pid": "x"') + b","), ("GPU activities of no known device", *CUT_OFF)
+    "cut gz before a GPU event": Refused(
+        holds(gz(WHOLE[: WHOLE.index(TEXTS[2])])[:-8]), ("among 2 events", *CUT_OFF)
     ),
-    "brackets only": Refused(holds(b"[" * 10**6), ("start of the file", "a JSON list", "wanted a chrome trace", "torch.profiler")),
+    "cut, and no device": Refused(
+        holds(HEAD + b"[" + odd(args='"stream": 8').replace(b'"pid": 0', b'"pid": "x"') + b","),
+        ("GPU activities of no known device", *CUT_OFF),
+    ),
+    "brackets only": Refused(
+        holds(b"[" * 10**6), ("start of the file", "a JSON list", "wanted a chrome trace", "torch.profiler")
+    ),
     "no JSON": Refused(holds(b"hello"), ("start of the file", "which is no JSON", "wanted a chrome trace")),
-    "two documents in gz members": Refused(holds(gz(WHOLE) + gz(WHOLE)), ("behind the end of traceEvents", *SEVERAL)),
+    "two documents in gz members": Refused(
+        holds(gz(WHOLE) + gz(WHOLE)), ("behind the end of traceEvents", *SEVERAL)
+    ),
     "a document and a cut one": Refused(holds(WHOLE + WHOLE[:IN_LAST_LAUNCH]), SEVERAL),
     "a document and the beginning of one": Refused(holds(gz(WHOLE) + gz(WHOLE)[:-600]), SEVERAL),
     "a document in a cut one": Refused(holds(WHOLE[:IN_LAST_LAUNCH] + WHOLE), SEVERAL),
     "ranks merged without a prefix": Refused(
-        holds(MERGED), ("traceEvents", "launches of processes [1000, 2000]", "12 correlation ids", "one file per rank")
+        holds(MERGED),
+        ("traceEvents", "launches of processes [1000, 2000]", "12 correlation ids", "one file per rank"),
     ),
     "damaged gz": Refused(
-        holds(gz(WHOLE)[:300] + b"\xff" * 40 + gz(WHOLE)[340:]), ("compressed byte", "damaged gzip data", "a whole gzip file", "gzip -t")
+        holds(gz(WHOLE)[:300] + b"\xff" * 40 + gz(WHOLE)[340:]),
+        ("compressed byte", "damaged gzip data", "a whole gzip file", "gzip -t"),
     ),
-    "wrong checksum": Refused(holds(gz(WHOLE)[:-8] + b"\1\2\3\4" + gz(WHOLE)[-4:]), ("damaged gzip data", "a whole gzip file")),
-    "gz, then something else": Refused(holds(gz(WHOLE) + b"hello"), ("compressed byte", "other bytes after the gzip data", "Copy the file again")),
+    "wrong checksum": Refused(
+        holds(gz(WHOLE)[:-8] + b"\1\2\3\4" + gz(WHOLE)[-4:]), ("damaged gzip data", "a whole gzip file")
+    ),
+    "gz, then something else": Refused(
+        holds(gz(WHOLE) + b"hello"),
+        ("compressed byte", "other bytes after the gzip data", "Copy the file again"),
+    ),
     "bomb": Refused(
-        holds(gz(b'{"traceEvents": [' + b" " * (LIMIT + 1))), (f"byte {LIMIT}", f"at most {LIMIT} bytes after decompression", "--max-bytes")
+        holds(gz(b'{"traceEvents": [' + b" " * (LIMIT + 1))),
+        (f"byte {LIMIT}", f"at most {LIMIT} bytes after decompression", "--max-bytes"),
     ),
-    "bomb of brackets": Refused(holds(gz(b'{"traceEvents": [' + b"{" * (LIMIT + 1))), (f"at most {LIMIT} bytes", "--max-bytes")),
+    "bomb of brackets": Refused(
+        holds(gz(b'{"traceEvents": [' + b"{" * (LIMIT + 1))), (f"at most {LIMIT} bytes", "--max-bytes")
+    ),
     "pipe": Refused(_fifo, ("a pipe", *NO_FILE)),
     "pipe deep in a run": Refused(_deep_fifo, ("a pipe", *NO_FILE), name="deeper"),
     "pipe called run.toml": Refused(_fifo, ("a pipe", *NO_FILE), name="run.toml"),
@@ -247,9 +313,13 @@ REFUSED = {
     "link to nowhere": Refused(lambda path: path.symlink_to("gone.json"), ("gone.json", *LINK)),
     "link to itself": Refused(lambda path: path.symlink_to(path.name), LINK),
     "bad file with a long name": Refused(holds(b"hello"), ("which is no JSON",), name="n" * 250 + ".json"),
-    "bad file with a name that is no text": Refused(holds(b"hello"), ("which is no JSON",), name=os.fsdecode(b"b\xff.json")),
+    "bad file with a name that is no text": Refused(
+        holds(b"hello"), ("which is no JSON",), name=os.fsdecode(b"b\xff.json")
+    ),
     "bad file with a line break": Refused(holds(b"hello"), ("which is no JSON",), name="a\nread: b.json"),
-    "no permission": Refused(_closed, ("opening it", "Permission denied", "a readable file", "Check its permissions")),
+    "no permission": Refused(
+        _closed, ("opening it", "Permission denied", "a readable file", "Check its permissions")
+    ),
 }
 WAITING = {
     "cut gz": holds(gz(WHOLE)[:-300]),
@@ -337,10 +407,18 @@ def test_what_can_be_read_lands(kept: Done, what: str) -> None:
     case, (run, name) = KEPT[what], _place(what)
     key = [kept.home.run_id_for(run), as_text(name)]
     with opened(kept.home) as con:
-        ((trace_id, is_truncated),) = duck.rows(con, "SELECT trace_id, is_truncated FROM raw.trace WHERE run_id = $1 AND file_name = $2", key)
+        ((trace_id, is_truncated),) = duck.rows(
+            con, "SELECT trace_id, is_truncated FROM raw.trace WHERE run_id = $1 AND file_name = $2", key
+        )
         key[1] = trace_id
-        issues = duck.rows(con, "SELECT code, sum(count)::BIGINT FROM raw.issue WHERE run_id = $1 AND trace_id = $2 GROUP BY code", key)
-        ((kernels,),) = duck.rows(con, "SELECT count(*) FROM raw.gpu_activity WHERE run_id = $1 AND trace_id = $2", key)
+        issues = duck.rows(
+            con,
+            "SELECT code, sum(count)::BIGINT FROM raw.issue WHERE run_id = $1 AND trace_id = $2 GROUP BY code",
+            key,
+        )
+        ((kernels,),) = duck.rows(
+            con, "SELECT count(*) FROM raw.gpu_activity WHERE run_id = $1 AND trace_id = $2", key
+        )
     assert (kernels, dict(issues), is_truncated) == (case.kernels, case.issues, case.is_truncated)
     assert (kept.home.archive / run / name).is_file()
 
@@ -409,7 +487,11 @@ def test_a_file_without_its_end_waits_for_it(waiting: Done, what: str) -> None:
 def test_waiting_is_no_failure_and_is_said(waiting: Done) -> None:
     """Exit code 0; the good trace does not wait."""
     assert waiting.process.returncode == 0
-    said = [line for line in waiting.process.stderr.splitlines() if line.startswith("left in the inbox: t-rank-0.json: ")]
+    said = [
+        line
+        for line in waiting.process.stderr.splitlines()
+        if line.startswith("left in the inbox: t-rank-0.json: ")
+    ]
     assert len(said) == len(WAITING)
     assert all("its complete events are read after 60 s" in line for line in said)
     assert _verdicts(waiting.home) == {GOOD: "pass"}
@@ -422,7 +504,9 @@ def test_a_cut_file_that_is_named_is_read_at_once(home: Home, tmp_path: Path) ->
     assert done.returncode == 0
     (run_id,) = home.run_ids()
     with opened(home) as con:
-        assert duck.rows(con, "SELECT run_id, run_name, is_truncated FROM raw.trace") == [(run_id, "..", True)]
+        assert duck.rows(con, "SELECT run_id, run_name, is_truncated FROM raw.trace") == [
+            (run_id, "..", True)
+        ]
 
 
 def test_the_limit_can_be_raised_for_what_is_named(home: Home, tmp_path: Path) -> None:

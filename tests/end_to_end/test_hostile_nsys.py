@@ -47,7 +47,14 @@ from tests.support.nsys_bombs import (
     with_column,
     with_tree,
 )
-from tests.support.nsys_builders import ALL_REDUCE, Tables, tables_of, two_ranks, write_parquetdir, write_sqlite
+from tests.support.nsys_builders import (
+    ALL_REDUCE,
+    Tables,
+    tables_of,
+    two_ranks,
+    write_parquetdir,
+    write_sqlite,
+)
 
 LONG = ALL_REDUCE + "x" * MEGABYTE
 NUL = ALL_REDUCE + "\0tail"
@@ -96,7 +103,10 @@ def _name_kernels_by_megabytes(tables: Tables) -> None:
 def _raise_ids(tables: Tables) -> None:
     for row in tables["StringIds"].rows:
         row["id"] += 1 << 40
-    for table, columns in ((KERNELS, ("demangledName", "shortName")), ("CUPTI_ACTIVITY_KIND_RUNTIME", ("nameId",))):
+    for table, columns in (
+        (KERNELS, ("demangledName", "shortName")),
+        ("CUPTI_ACTIVITY_KIND_RUNTIME", ("nameId",)),
+    ):
         for row in tables[table].rows:
             row.update({c: row[c] + (1 << 40) for c in columns})
 
@@ -105,7 +115,9 @@ def _damaged_page(path: Path) -> None:
     """A page of the kernel table that says it holds no row."""
     write_sqlite(path, tables_of(two_ranks(100)))
     with sqlite3.connect(path) as con:
-        root, page = con.execute("SELECT rootpage, (SELECT * FROM pragma_page_size) FROM sqlite_master WHERE name = ?", [KERNELS]).fetchone()
+        root, page = con.execute(
+            "SELECT rootpage, (SELECT * FROM pragma_page_size) FROM sqlite_master WHERE name = ?", [KERNELS]
+        ).fetchone()
     con.close()
     data = bytearray(path.read_bytes())
     at = (root - 1) * page
@@ -130,16 +142,32 @@ def _with_log(path: Path) -> None:
 
 
 CASES = {
-    "no_sqlite": Case(lambda p: p.write_bytes(b"hello " * 1_000), "refused", "found file is not a database, wanted a whole nsys export"),
+    "no_sqlite": Case(
+        lambda p: p.write_bytes(b"hello " * 1_000),
+        "refused",
+        "found file is not a database, wanted a whole nsys export",
+    ),
     "empty": Case(Path.touch, "refused", "found no byte in it, wanted an nsys export"),
     "cut_off": Case(
-        lambda p: (write_sqlite(p, tables_of(two_ranks())), p.write_bytes(p.read_bytes()[:-5_000])), "refused", "pages: the file was cut off"
+        lambda p: (write_sqlite(p, tables_of(two_ranks())), p.write_bytes(p.read_bytes()[:-5_000])),
+        "refused",
+        "pages: the file was cut off",
     ),
     "damaged_page": Case(_damaged_page, "refused", "found damaged pages"),
-    "no_kernels": Case(_changed(lambda t: (t.pop(KERNELS), t.pop("CUPTI_ACTIVITY_KIND_RUNTIME"))), "refused", "found no CUPTI_ACTIVITY_KIND_KERNEL"),
+    "no_kernels": Case(
+        _changed(lambda t: (t.pop(KERNELS), t.pop("CUPTI_ACTIVITY_KIND_RUNTIME"))),
+        "refused",
+        "found no CUPTI_ACTIVITY_KIND_KERNEL",
+    ),
     "no_strings": Case(_changed(lambda t: t.pop("StringIds")), "refused", "found no StringIds"),
-    "log_beside_it": Case(_with_log, "refused", "bad.sqlite-wal, which holds rows that are not in the file yet"),
-    "names_of_megabytes": Case(_changed(_name_kernels_by_megabytes), "refused", "found more at once than fits into the memory of a read"),
+    "log_beside_it": Case(
+        _with_log, "refused", "bad.sqlite-wal, which holds rows that are not in the file yet"
+    ),
+    "names_of_megabytes": Case(
+        _changed(_name_kernels_by_megabytes),
+        "refused",
+        "found more at once than fits into the memory of a read",
+    ),
     "unused_megabytes": Case(_changed(_add_unused_megabytes), "read"),
     "a_name_of_a_megabyte": Case(_renamed(ALL_REDUCE, LONG), "read"),
     "nul_in_a_name": Case(_renamed(ALL_REDUCE, NUL), "read"),
@@ -151,9 +179,7 @@ CASES = {
 ENDLESS_KERNELS = f"{ENDLESS} SELECT {', '.join(f'i AS {c}' for c in columns_of(KERNELS))} FROM endless"
 READ = ", ".join(c for c in columns_of(KERNELS) if c in TABLES[KERNELS])
 FIRST_TWO = "ORDER BY rowid LIMIT 2"
-MANY_VIEWS = (
-    f"INSERT INTO sqlite_master {ENDLESS} SELECT 'view', 'v' || i, 'v' || i, 0, 'CREATE VIEW v' || i || ' AS SELECT 1' FROM endless LIMIT 5001"
-)
+MANY_VIEWS = f"INSERT INTO sqlite_master {ENDLESS} SELECT 'view', 'v' || i, 'v' || i, 0, 'CREATE VIEW v' || i || ' AS SELECT 1' FROM endless LIMIT 5001"
 BOMBS = {
     "generated_column": Case(
         instead_of(
@@ -165,7 +191,10 @@ BOMBS = {
         "StringIds: found a generated column (value), wanted values that stand in the file",
     ),
     "generated_column_that_is_not_read": Case(
-        changed(f"ALTER TABLE {KERNELS} ADD COLUMN bomb TEXT GENERATED ALWAYS AS ({HUGE})", definition(KERNELS, f"({HUGE})", f"({HUGE}) NOT NULL")),
+        changed(
+            f"ALTER TABLE {KERNELS} ADD COLUMN bomb TEXT GENERATED ALWAYS AS ({HUGE})",
+            definition(KERNELS, f"({HUGE})", f"({HUGE}) NOT NULL"),
+        ),
         "refused",
         f"{KERNELS}: found a generated column, wanted values that stand in the file",
     ),
@@ -178,8 +207,16 @@ BOMBS = {
         "refused",
         f"{KERNELS}: found a virtual table, wanted an ordinary table, as nsys writes it",
     ),
-    "view": Case(instead_of(KERNELS, f"CREATE VIEW {KERNELS.lower()} AS {ENDLESS_KERNELS}"), "refused", f"{KERNELS}: found a view"),
-    "view_that_is_only_counted": Case(changed(f"CREATE VIEW OSRT_API AS {ENDLESS} SELECT i FROM endless"), "refused", "OSRT_API: found a view"),
+    "view": Case(
+        instead_of(KERNELS, f"CREATE VIEW {KERNELS.lower()} AS {ENDLESS_KERNELS}"),
+        "refused",
+        f"{KERNELS}: found a view",
+    ),
+    "view_that_is_only_counted": Case(
+        changed(f"CREATE VIEW OSRT_API AS {ENDLESS} SELECT i FROM endless"),
+        "refused",
+        "OSRT_API: found a view",
+    ),
     "default": Case(
         changed(
             "CREATE TABLE short (id INTEGER PRIMARY KEY)",
@@ -201,14 +238,24 @@ BOMBS = {
         "refused",
         "sqlite_stat1: found a generated column",
     ),
-    "ring_of_pages": Case(with_tree(KERNELS, lambda first, _leaf: [[first], [first]]), "refused", "stands where it cannot"),
+    "ring_of_pages": Case(
+        with_tree(KERNELS, lambda first, _leaf: [[first], [first]]), "refused", "stands where it cannot"
+    ),
     "pages_that_stand_in_many_places": Case(with_tree(KERNELS, fan(15)), "refused", "stands where it cannot"),
-    "pages_one_below_another": Case(with_tree(KERNELS, chain(25)), "refused", "a tree of more than 20 levels"),
-    "schema_that_stands_in_many_places": Case(with_tree("sqlite_master", fan(15)), "refused", "stands where it cannot"),
+    "pages_one_below_another": Case(
+        with_tree(KERNELS, chain(25)), "refused", "a tree of more than 20 levels"
+    ),
+    "schema_that_stands_in_many_places": Case(
+        with_tree("sqlite_master", fan(15)), "refused", "stands where it cannot"
+    ),
     "many_tables": Case(changed(MANY_VIEWS), "refused", "more than 5000 tables and indexes"),
-    "long_definition": Case(changed(f"CREATE TABLE other (a /* {'x' * 60_000} */)"), "refused", "string or blob too big"),
+    "long_definition": Case(
+        changed(f"CREATE TABLE other (a /* {'x' * 60_000} */)"), "refused", "string or blob too big"
+    ),
     "long_text": Case(
-        changed("UPDATE NVTX_EVENTS SET text = hex(zeroblob(20000000)) WHERE rowid = 1"), "refused", "NVTX_EVENTS: found a text of more than 32 MB"
+        changed("UPDATE NVTX_EVENTS SET text = hex(zeroblob(20000000)) WHERE rowid = 1"),
+        "refused",
+        "NVTX_EVENTS: found a text of more than 32 MB",
     ),
     "programs_of_other_names": Case(
         changed(
@@ -223,7 +270,9 @@ BOMBS = {
         "read",
     ),
     "names_in_capitals": Case(lambda p: write_sqlite(p, in_capitals(tables_of(two_ranks()))), "read"),
-    "check_that_fails": Case(changed(definition("StringIds", '"value" TEXT', '"value" TEXT CHECK (value IS NULL)')), "read"),
+    "check_that_fails": Case(
+        changed(definition("StringIds", '"value" TEXT', '"value" TEXT CHECK (value IS NULL)')), "read"
+    ),
     "index_of_other_rows": Case(
         changed(
             f"CREATE TABLE two AS SELECT * FROM {KERNELS} {FIRST_TWO}",
@@ -233,14 +282,26 @@ BOMBS = {
         ),
         "read",
     ),
-    "rows_of_nothing": Case(arrow(KERNELS, nothing(10**10)), "refused", "more than 64000000000 bytes of rows"),
-    "count_of_nothing": Case(arrow("CUDA_GRAPH_EVENTS", nothing(10**12)), "refused", "more than 64000000000 bytes of rows"),
+    "rows_of_nothing": Case(
+        arrow(KERNELS, nothing(10**10)), "refused", "more than 64000000000 bytes of rows"
+    ),
+    "count_of_nothing": Case(
+        arrow("CUDA_GRAPH_EVENTS", nothing(10**12)), "refused", "more than 64000000000 bytes of rows"
+    ),
     "text_beyond_its_bytes": Case(beyond_its_bytes, "refused", "reading the export"),
     "text_by_what_it_shares": Case(
-        parquet("StringIds", lambda t: t, use_dictionary=False, column_encoding={"value": "DELTA_BYTE_ARRAY"}), "refused", "by what it shares"
+        parquet(
+            "StringIds", lambda t: t, use_dictionary=False, column_encoding={"value": "DELTA_BYTE_ARRAY"}
+        ),
+        "refused",
+        "by what it shares",
     ),
     "words_of_a_full_disk": Case(
-        parquet("CUPTI_ACTIVITY_KIND_RUNTIME", with_column("start", lambda n: pa.array([os.strerror(28)] * n))), "refused", "a whole nsys export"
+        parquet(
+            "CUPTI_ACTIVITY_KIND_RUNTIME", with_column("start", lambda n: pa.array([os.strerror(28)] * n))
+        ),
+        "refused",
+        "a whole nsys export",
     ),
 }
 """Files of kilobytes that would never be read to the end, or would fill the memory, and some that only look like that."""
@@ -254,14 +315,27 @@ def _name_all_alike(tables: Tables) -> None:
 
 LIMIT = 10 * MEGABYTE
 LARGE = {
-    "rows": Case(parquet(KERNELS, repeated(200_000)), "refused", f"more than {LIMIT} bytes of rows, wanted at most {LIMIT} bytes"),
+    "rows": Case(
+        parquet(KERNELS, repeated(200_000)),
+        "refused",
+        f"more than {LIMIT} bytes of rows, wanted at most {LIMIT} bytes",
+    ),
     "text_in_parquet": Case(parquet("NVTX_EVENTS", long_texts("text", 20)), "refused", "bytes of rows"),
     "text_in_arrow": Case(arrow("NVTX_EVENTS", long_texts("text", 20)), "refused", "bytes of rows"),
     "text_of_two_tables": Case(
-        lambda p: (arrow("NVTX_EVENTS", long_texts("text", 6))(p), arrow("META_DATA_EXPORT", long_texts("value", 6))(p)), "refused", "bytes of rows"
+        lambda p: (
+            arrow("NVTX_EVENTS", long_texts("text", 6))(p),
+            arrow("META_DATA_EXPORT", long_texts("value", 6))(p),
+        ),
+        "refused",
+        "bytes of rows",
     ),
-    "names": Case(_changed(_name_all_alike), "refused", f"more than {LIMIT} bytes of names in all rows together"),
-    "text_in_sqlite": Case(_changed(lambda t: [r.update(text="x" * MEGABYTE) for r in t["NVTX_EVENTS"].rows]), "read"),
+    "names": Case(
+        _changed(_name_all_alike), "refused", f"more than {LIMIT} bytes of names in all rows together"
+    ),
+    "text_in_sqlite": Case(
+        _changed(lambda t: [r.update(text="x" * MEGABYTE) for r in t["NVTX_EVENTS"].rows]), "read"
+    ),
 }
 """Files of kilobytes that say more than `--max-bytes` allows, and one of megabytes that does not."""
 PATIENCE_S = 900
@@ -287,12 +361,17 @@ def _run(home: Home) -> Result:
 
 def _kernels(home: Home, run_id: str) -> list[tuple[object, ...]]:
     with opened(home) as con:
-        return duck.rows(con, f"SELECT start_ns, dur_ns, stream, category FROM activity WHERE run_id = '{run_id}' ORDER BY ALL")
+        return duck.rows(
+            con,
+            f"SELECT start_ns, dur_ns, stream, category FROM activity WHERE run_id = '{run_id}' ORDER BY ALL",
+        )
 
 
 @pytest.mark.usefixtures("small_memory")
 @pytest.mark.parametrize("name", CASES)
-def test_a_hostile_report_is_read_refused_or_left_and_the_good_one_beside_it_is_read(home: Home, name: str) -> None:
+def test_a_hostile_report_is_read_refused_or_left_and_the_good_one_beside_it_is_read(
+    home: Home, name: str
+) -> None:
     """Refused: exit 3, quarantined with its reason, no row of it. Read: the rows of the good one. Left: where it was, exit 0."""
     case, bad = CASES[name], home.inbox / "bad.sqlite"
     case.make(bad)
@@ -319,7 +398,9 @@ def test_a_strange_name_is_kept_whole(home: Home, text: str) -> None:
     settled(home.inbox / "bad.sqlite")
     _run(home)
     with opened(home) as con:
-        assert duck.rows(con, "SELECT DISTINCT name FROM raw.gpu_activity WHERE run_id = 'bad' AND name LIKE 'nccl%'") == [(text,)]
+        assert duck.rows(
+            con, "SELECT DISTINCT name FROM raw.gpu_activity WHERE run_id = 'bad' AND name LIKE 'nccl%'"
+        ) == [(text,)]
 
 
 @contextmanager
@@ -329,7 +410,9 @@ def _locking(path: Path) -> Iterator[None]:
         f"import sqlite3, sys; con = sqlite3.connect({str(path)!r}, isolation_level=None); con.execute('BEGIN EXCLUSIVE')\n"
         "print('locked', flush=True); sys.stdin.read()"
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "locked\n"
         try:
@@ -338,7 +421,9 @@ def _locking(path: Path) -> Iterator[None]:
             process.communicate("")
 
 
-def test_a_report_that_another_process_writes_is_left_until_it_has_ended(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_that_another_process_writes_is_left_until_it_has_ended(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It changed lately: it stays in the inbox, untouched, and is read by the next run."""
     monkeypatch.setattr("pipeline.ingest.inbox.STALL_SECONDS", 1_000_000)
     bad = settled(write_sqlite(home.inbox / "bad.sqlite", tables_of(two_ranks())))
@@ -346,7 +431,10 @@ def test_a_report_that_another_process_writes_is_left_until_it_has_ended(home: H
     with _locking(bad):
         done = _run(home)
     assert done.exit_code == ExitCode.OK, done.stderr
-    assert "left in the inbox: bad.sqlite: the file: found a program that has locked it for writing" in done.stderr
+    assert (
+        "left in the inbox: bad.sqlite: the file: found a program that has locked it for writing"
+        in done.stderr
+    )
     assert [p.name for p in home.inbox.iterdir()] == ["bad.sqlite"]
     assert bad.read_bytes() == before
     assert _run(home).exit_code == ExitCode.OK
@@ -359,7 +447,10 @@ def test_a_report_that_is_locked_and_does_not_change_is_refused(home: Home) -> N
     with _locking(bad):
         done = _run(home)
     assert done.exit_code == ExitCode.TRACE, done.stderr
-    assert "quarantined: bad.sqlite: the file: found a program that has locked it for writing, wanted a finished export." in done.stderr
+    assert (
+        "quarantined: bad.sqlite: the file: found a program that has locked it for writing, wanted a finished export."
+        in done.stderr
+    )
     assert not home.raw_run("bad").exists()
 
 
@@ -367,13 +458,26 @@ def _bombed(root: Path, cases: dict[str, Case], *arguments: str) -> tuple[Home, 
     """One run over a file of each case and a good one, in a process of its own; returns the home and the exit code."""
     home = Home(root)
     home.ensure()
-    for name, case in {**cases, "good": Case(lambda p: write_sqlite(p, tables_of(two_ranks())), "read")}.items():
+    for name, case in {
+        **cases,
+        "good": Case(lambda p: write_sqlite(p, tables_of(two_ranks())), "read"),
+    }.items():
         path = home.inbox / name / "bad.sqlite"
         path.parent.mkdir()
         case.make(path)
         for made in (path, *path.rglob("*")):
             settled(made)
-    command = [sys.executable, "-m", "pipeline", "--home", str(home.root), "run", "--workers", "1", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "pipeline",
+        "--home",
+        str(home.root),
+        "run",
+        "--workers",
+        "1",
+        *arguments,
+    ]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         try:
             _, said = process.communicate(timeout=PATIENCE_S)

@@ -24,7 +24,11 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Home:
     folder = tmp_path_factory.mktemp("known")
     home = Home(folder / "home")
     files = [
-        write_trace(folder / f"k_rank{rank}.json", known_answer.rank_events(rank, DECODE_STEPS), header(rank, known_answer.RANKS))
+        write_trace(
+            folder / f"k_rank{rank}.json",
+            known_answer.rank_events(rank, DECODE_STEPS),
+            header(rank, known_answer.RANKS),
+        )
         for rank in range(known_answer.RANKS)
     ]
     outcome = ingest_into(home, *files, run="campaign")
@@ -77,16 +81,26 @@ def test_the_prefill_step_is_not_counted_with_decode(known: Home) -> None:
     assert steps == [(DECODE_STEPS, known_answer.RANKS)]
 
 
-def test_more_passes_than_annotations_stay_integers_and_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_passes_than_annotations_stay_integers_and_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """160 executed passes of 123 all-reduces under 155 annotations count 123 a step, never 127, and five passes are named."""
     home = Home(tmp_path / "home")
     ingest_into(home, write_trace(tmp_path / "a_rank0.json", known_answer.unannotated_events()), run="oddity")
     with reading(home) as con:
         screen = screens(con, "oddity", "decode")[0]
     all_reduce = next(r for r in screen.rollups if r["rollup"] == "AllReduce")
-    assert (all_reduce["steps"], all_reduce["calls_min"], all_reduce["calls_mode"], all_reduce["calls_max"]) == (155, 123, 123, 123)
+    assert (
+        all_reduce["steps"],
+        all_reduce["calls_min"],
+        all_reduce["calls_mode"],
+        all_reduce["calls_max"],
+    ) == (155, 123, 123, 123)
     assert screen.no_step == []
-    assert {r["phase"]: (r["steps"], r["unmarked"]) for r in screen.steps} == {"decode": (155, 0), "dummy": (5, 5)}
+    assert {r["phase"]: (r["steps"], r["unmarked"]) for r in screen.steps} == {
+        "decode": (155, 0),
+        "dummy": (5, 5),
+    }
     print_screen(screen)
     assert "5 of these are forward passes that no annotation covers" in capsys.readouterr().out
 
@@ -94,7 +108,11 @@ def test_more_passes_than_annotations_stay_integers_and_are_named(tmp_path: Path
 def test_sampling_behind_the_annotation_stays_with_its_step(tmp_path: Path) -> None:
     """Every annotated step keeps its sampling kernel, also where a further pass is launched behind it."""
     home = Home(tmp_path / "home")
-    ingest_into(home, write_trace(tmp_path / "a_rank0.json", known_answer.unannotated_events(12, 10)), run="oddity")
+    ingest_into(
+        home, write_trace(tmp_path / "a_rank0.json", known_answer.unannotated_events(12, 10)), run="oddity"
+    )
     with duckdb.connect(str(home.database), read_only=True) as con:
-        rows = con.sql("SELECT activity.phase, count(DISTINCT step), count(*) FROM activity WHERE category = 'sampling' GROUP BY ALL").fetchall()
+        rows = con.sql(
+            "SELECT activity.phase, count(DISTINCT step), count(*) FROM activity WHERE category = 'sampling' GROUP BY ALL"
+        ).fetchall()
     assert rows == [("decode", 10, 10)]

@@ -8,7 +8,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipeline.duck import rows, scalar
-from tests.support.builders import ALL_REDUCE, DECODE, GEMM, annotation, build_from, event, kernel, launch, memcpy
+from tests.support.builders import (
+    ALL_REDUCE,
+    DECODE,
+    GEMM,
+    annotation,
+    build_from,
+    event,
+    kernel,
+    launch,
+    memcpy,
+)
 from tests.support.tables import Scene, build_scenes
 
 MARTS = ("timeline", "step_breakdown", "run_breakdown", "run_facts")
@@ -32,24 +42,44 @@ def test_kernels_that_share_a_launch_are_booked_one_by_one() -> None:
 
 def test_idle_in_a_graph_is_what_no_kernel_covers() -> None:
     """AMD-AGI/TraceLens#728: inside a replay whose kernels follow each other on two streams nothing is idle."""
-    scene = Scene().step(0, 100).launch(10, *[(GEMM, 1_000 + 100 * i, 100) for i in range(0, 10, 2)], call="cudaGraphLaunch")
+    scene = (
+        Scene()
+        .step(0, 100)
+        .launch(10, *[(GEMM, 1_000 + 100 * i, 100) for i in range(0, 10, 2)], call="cudaGraphLaunch")
+    )
     scene.unlaunched(*[(GEMM, 1_000 + 100 * i, 100) for i in range(1, 10, 2)], stream=20, correlation=1)
     scene.step(500, 100).launch(510, (GEMM, 2_000, 10), call="cudaGraphLaunch")
     with build_scenes(scene, wanted=MARTS) as con:
-        assert rows(con, "SELECT exposed_ns, idle_inside_ns, wall_ns FROM steps WHERE step = 0") == [(1_000, 0, 1_000)]
+        assert rows(con, "SELECT exposed_ns, idle_inside_ns, wall_ns FROM steps WHERE step = 0") == [
+            (1_000, 0, 1_000)
+        ]
 
 
 def test_devices_of_one_file_are_kept_apart() -> None:
     """AMD-AGI/TraceLens#581: work on two devices of one file is booked to its own device, in steps and on time lines."""
-    scene = Scene().step(0, 100).launch(10, (GEMM, 1_000, 100), device=0).launch(11, (ALL_REDUCE, 1_000, 300), device=1)
+    scene = (
+        Scene()
+        .step(0, 100)
+        .launch(10, (GEMM, 1_000, 100), device=0)
+        .launch(11, (ALL_REDUCE, 1_000, 300), device=1)
+    )
     with build_scenes(scene, wanted=MARTS) as con:
-        assert rows(con, "SELECT device, category, busy_ns FROM step_breakdown ORDER BY ALL") == [(0, "gemm", 100), (1, "allreduce", 300)]
+        assert rows(con, "SELECT device, category, busy_ns FROM step_breakdown ORDER BY ALL") == [
+            (0, "gemm", 100),
+            (1, "allreduce", 300),
+        ]
         assert rows(con, "SELECT device, end_ns FROM steps ORDER BY ALL") == [(0, 1_100), (1, 1_300)]
 
 
 def test_the_gpu_twin_of_an_annotation_ends_no_step(tmp_path: Path) -> None:
     """pytorch/kineto#1022: a GPU annotation that covers only the first kernel neither ends the step nor counts as one."""
-    events = [annotation(DECODE, 1_000, 500, 1), launch(1_100, 1), launch(1_200, 2), kernel(GEMM, 10_000, 100, 1), kernel(GEMM, 20_000, 100, 2)]
+    events = [
+        annotation(DECODE, 1_000, 500, 1),
+        launch(1_100, 1),
+        launch(1_200, 2),
+        kernel(GEMM, 10_000, 100, 1),
+        kernel(GEMM, 20_000, 100, 2),
+    ]
     events.append(event("gpu_user_annotation", DECODE, 10_000, 100, pid=0, tid=7, External_id=1))
     with build_from(tmp_path, events) as con:
         assert rows(con, "SELECT count(*), min(activities), min(span_ns) FROM steps") == [(1, 2, 10_100)]
@@ -64,9 +94,17 @@ def test_kernels_behind_the_annotation_belong_to_the_step_that_launched_them() -
 
 def test_annotations_are_never_gpu_time(tmp_path: Path) -> None:
     """pytorch#130730: the total is that of kernels and copies, whatever annotations are drawn over the GPU's streams."""
-    events = [annotation(DECODE, 1_000, 500, 1), launch(1_100, 1), launch(1_200, 2), kernel(GEMM, 10_000, 100, 1)]
+    events = [
+        annotation(DECODE, 1_000, 500, 1),
+        launch(1_100, 1),
+        launch(1_200, 2),
+        kernel(GEMM, 10_000, 100, 1),
+    ]
     events.append(memcpy("Memcpy DtoH (Device -> Pinned)", 11_000, 20, 2))
-    events += [event("gpu_user_annotation", DECODE, 10_000, 5_000, pid=0, tid=stream, External_id=1) for stream in (7, 20)]
+    events += [
+        event("gpu_user_annotation", DECODE, 10_000, 5_000, pid=0, tid=stream, External_id=1)
+        for stream in (7, 20)
+    ]
     with build_from(tmp_path, events) as con:
         assert rows(con, "SELECT activities, busy_ns, exposed_ns FROM timeline") == [(2, 120, 120)]
 
@@ -82,7 +120,10 @@ def test_no_share_is_above_one() -> None:
     with build_scenes(scene, wanted=MARTS) as con:
         assert scalar(con, "SELECT round(sum(share), 6) FROM run_breakdown") == 1
         assert scalar(con, "SELECT sum(wall_share) FROM run_breakdown") == 0.9
-        assert rows(con, "SELECT DISTINCT exposed_ns + idle_inside_ns + gap_after_ns = wall_ns FROM steps WHERE wall_ns IS NOT NULL") == [(True,)]
+        assert rows(
+            con,
+            "SELECT DISTINCT exposed_ns + idle_inside_ns + gap_after_ns = wall_ns FROM steps WHERE wall_ns IS NOT NULL",
+        ) == [(True,)]
 
 
 def test_communication_is_reported_summed_and_exposed() -> None:
@@ -95,18 +136,26 @@ def test_communication_is_reported_summed_and_exposed() -> None:
 
 def test_summed_and_busy_time_are_two_columns() -> None:
     """sglang#29960: 14.44 ms summed over streams and 11.20 ms of the device's time stand side by side under two names."""
-    scene = Scene().step(0, 100).launch(10, (GEMM, 1_000, 11_200_000)).launch(11, (ALL_REDUCE, 2_000, 3_240_000), stream=9)
+    scene = (
+        Scene()
+        .step(0, 100)
+        .launch(10, (GEMM, 1_000, 11_200_000))
+        .launch(11, (ALL_REDUCE, 2_000, 3_240_000), stream=9)
+    )
     with build_scenes(scene, wanted=MARTS) as con:
-        assert rows(con, "SELECT busy_ns, exposed_ns, span_ns FROM steps") == [(14_440_000, 11_200_000, 11_200_000)]
+        assert rows(con, "SELECT busy_ns, exposed_ns, span_ns FROM steps") == [
+            (14_440_000, 11_200_000, 11_200_000)
+        ]
 
 
 def test_a_device_is_never_busy_for_more_than_its_time() -> None:
     """nsys-ai#574, #579: where summed time is 112.5 % of the time line, exposed time is 100 % of it."""
     scene = Scene().launch(1, (GEMM, 0, 80)).launch(2, (GEMM, 70, 10), stream=8)
     with build_scenes(scene, wanted=MARTS) as con:
-        assert rows(con, "SELECT busy_ns * 1.0 / (end_ns - start_ns), exposed_ns * 1.0 / (end_ns - start_ns), idle_ns FROM timeline") == [
-            (1.125, 1, 0)
-        ]
+        assert rows(
+            con,
+            "SELECT busy_ns * 1.0 / (end_ns - start_ns), exposed_ns * 1.0 / (end_ns - start_ns), idle_ns FROM timeline",
+        ) == [(1.125, 1, 0)]
 
 
 def test_gpus_are_not_summed_into_one() -> None:
@@ -119,7 +168,12 @@ def test_gpus_are_not_summed_into_one() -> None:
 
 def test_work_of_another_device_hides_nothing() -> None:
     """vLLM's gputrc2graph: the sweep over overlaps runs per device, so that GPUs that work at once are both exposed."""
-    scene = Scene().launch(1, (GEMM, 0, 100), device=0).launch(2, (ALL_REDUCE, 0, 100), device=1).launch(3, (ALL_REDUCE, 0, 100), device=0, stream=9)
+    scene = (
+        Scene()
+        .launch(1, (GEMM, 0, 100), device=0)
+        .launch(2, (ALL_REDUCE, 0, 100), device=1)
+        .launch(3, (ALL_REDUCE, 0, 100), device=0, stream=9)
+    )
     with build_scenes(scene, wanted=MARTS) as con:
         assert rows(con, "SELECT device, category, exposed_ns FROM activity ORDER BY ALL") == [
             (0, "allreduce", 0),
@@ -137,9 +191,13 @@ def test_nested_time_is_counted_once(tmp_path: Path) -> None:
         kernel(GEMM, 10_000, 100, 1),
         kernel(GEMM, 10_020, 50, 2, stream=9),
     ]
-    events += [event("cpu_op", name, 1_050, dur, External_id=i) for i, (name, dur) in enumerate((("aten::linear", 400), ("aten::addmm", 300)), 2)]
+    events += [
+        event("cpu_op", name, 1_050, dur, External_id=i)
+        for i, (name, dur) in enumerate((("aten::linear", 400), ("aten::addmm", 300)), 2)
+    ]
     with build_from(tmp_path, events) as con:
         assert rows(con, "SELECT exposed_ns, busy_ns FROM timeline") == [(100, 150)]
         assert rows(
-            con, "SELECT op, calls, exposed_ns FROM (SELECT op, count(*) AS calls, sum(exposed_ns) AS exposed_ns FROM activity GROUP BY op)"
+            con,
+            "SELECT op, calls, exposed_ns FROM (SELECT op, count(*) AS calls, sum(exposed_ns) AS exposed_ns FROM activity GROUP BY op)",
         ) == [("aten::addmm", 2, 100)]

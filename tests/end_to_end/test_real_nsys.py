@@ -20,7 +20,17 @@ KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 COPIES = {"memcpy": "CUPTI_ACTIVITY_KIND_MEMCPY", "memset": "CUPTI_ACTIVITY_KIND_MEMSET"}
 REPORTS = (
     "captures/F_nsys/node.sqlite",
-    *(f"nsys-ai/{name}.sqlite" for name in ("h100_2gpu_1s", "healthy_1pct", "healthy_judged_1pct", "mfu_2gpu_after", "mfu_2gpu_before", "mock")),
+    *(
+        f"nsys-ai/{name}.sqlite"
+        for name in (
+            "h100_2gpu_1s",
+            "healthy_1pct",
+            "healthy_judged_1pct",
+            "mfu_2gpu_after",
+            "mfu_2gpu_before",
+            "mock",
+        )
+    ),
 )
 
 MEAN_TOLERANCE = 0.30
@@ -65,13 +75,21 @@ def test_counts_and_nanoseconds_equal_a_direct_count(warehouse: Any, shared_trac
     process = "(globalPid >> 24) & 16777215" if "globalPid" in columns else "NULL"
     present = {row[0] for row in _direct(path, "SELECT name FROM sqlite_master")}
     for kind, table in ({"kernel": KERNELS} | COPIES).items():
-        expected = _direct(path, f'SELECT {process}, deviceId, count(*), sum("end" - start) FROM {table} GROUP BY 1, 2') if table in present else []
+        expected = (
+            _direct(
+                path, f'SELECT {process}, deviceId, count(*), sum("end" - start) FROM {table} GROUP BY 1, 2'
+            )
+            if table in present
+            else []
+        )
         found = con.execute(
             "SELECT trace.pid, device, count(*), sum(dur_ns)::BIGINT FROM raw.gpu_activity JOIN raw.trace USING (run_id, trace_id) "
             "WHERE kind = ? GROUP BY ALL",
             [kind],
         ).fetchall()
-        skipped = con.execute("SELECT coalesce(sum(count), 0) FROM raw.issue WHERE event_class = ?", [kind]).fetchall()
+        skipped = con.execute(
+            "SELECT coalesce(sum(count), 0) FROM raw.issue WHERE event_class = ?", [kind]
+        ).fetchall()
         assert skipped == [(0,)]
         assert Counter(found) == Counter(expected), kind
 
@@ -82,12 +100,18 @@ def test_the_books_close(warehouse: Any, name: str) -> None:
     con = warehouse(name)
     skips = "('sync', 'overhead', 'graph_record', 'other_record', 'other_process', 'nvtx_record')"
     (left,) = con.sql(f"SELECT coalesce(sum(count), 0) FROM raw.issue WHERE code IN {skips}").fetchall()[0]
-    assert con.sql(f"SELECT sum(events_read) = sum(events_kept) + {left} FROM raw.trace").fetchall() == [(True,)]
+    assert con.sql(f"SELECT sum(events_read) = sum(events_kept) + {left} FROM raw.trace").fetchall() == [
+        (True,)
+    ]
     total = con.sql("SELECT count(*), sum(dur_ns) FROM raw.gpu_activity").fetchall()
-    assert con.sql("SELECT sum(gpu_events_read), sum(gpu_ns_read)::HUGEINT FROM raw.trace").fetchall() == total
+    assert (
+        con.sql("SELECT sum(gpu_events_read), sum(gpu_ns_read)::HUGEINT FROM raw.trace").fetchall() == total
+    )
     assert con.sql("SELECT count(*), sum(dur_ns) FROM activity").fetchall() == total
     assert con.sql("SELECT sum(activities), sum(busy_ns) FROM timeline").fetchall() == total
-    assert con.sql("SELECT count(*) FROM timeline WHERE exposed_ns + idle_ns + unknown_ns <> end_ns - start_ns").fetchall() == [(0,)]
+    assert con.sql(
+        "SELECT count(*) FROM timeline WHERE exposed_ns + idle_ns + unknown_ns <> end_ns - start_ns"
+    ).fetchall() == [(0,)]
 
 
 @pytest.mark.parametrize("name", REPORTS)
@@ -113,8 +137,14 @@ def test_the_two_exports_of_one_report_are_one(warehouse: Any) -> None:
 def test_the_report_has_its_known_steps(warehouse: Any) -> None:
     """On each rank 1 prefill, 13 decode steps of 1783 kernels (1763 by one graph launch) and an empty one, by method nvtx."""
     con = warehouse("captures/F_nsys/node.sqlite")
-    steps = con.sql("SELECT rank, phase, method, count(*), min(kernels), max(kernels), min(graph_launches) FROM steps GROUP BY ALL ORDER BY ALL")
-    per_rank = [("decode", "nvtx", 13, 1783, 1783, 1), ("empty", "nvtx", 1, 0, 0, 0), ("prefill", "nvtx", 1, 1721, 1721, 0)]
+    steps = con.sql(
+        "SELECT rank, phase, method, count(*), min(kernels), max(kernels), min(graph_launches) FROM steps GROUP BY ALL ORDER BY ALL"
+    )
+    per_rank = [
+        ("decode", "nvtx", 13, 1783, 1783, 1),
+        ("empty", "nvtx", 1, 0, 0, 0),
+        ("prefill", "nvtx", 1, 1721, 1721, 0),
+    ]
     assert steps.fetchall() == [(rank, *row) for rank in (0, 1) for row in per_rank]
     replays = con.sql(
         "SELECT DISTINCT count(*) FROM activity SEMI JOIN raw.launch ON activity.trace_id = launch.trace_id "
@@ -122,7 +152,9 @@ def test_the_report_has_its_known_steps(warehouse: Any) -> None:
         "GROUP BY activity.trace_id, activity.correlation"
     )
     assert replays.fetchall() == [(1763,)]
-    calls = con.sql("SELECT DISTINCT category, subcategory, calls FROM step_breakdown WHERE phase = 'decode' AND subcategory IN ('nccl', 'marlin')")
+    calls = con.sql(
+        "SELECT DISTINCT category, subcategory, calls FROM step_breakdown WHERE phase = 'decode' AND subcategory IN ('nccl', 'marlin')"
+    )
     assert sorted(calls.fetchall()) == [("allreduce", "nccl", 123), ("moe_gemm", "marlin", 120)]
 
 
@@ -138,20 +170,34 @@ def _per_step(con: duckdb.DuckDBPyConnection) -> dict[str, tuple[str, int, float
 
 def test_nsys_and_torch_agree_on_one_model(warehouse: Any) -> None:
     """Per short name, calls a decode step are equal; mean durations of what computes are within MEAN_TOLERANCE, together TOTAL_TOLERANCE."""
-    nsys, torch = (_per_step(warehouse(f"captures/{name}")) for name in ("F_nsys/node.sqlite", "A_nccl_graph_b1"))
+    nsys, torch = (
+        _per_step(warehouse(f"captures/{name}")) for name in ("F_nsys/node.sqlite", "A_nccl_graph_b1")
+    )
     frequent = {name for told in (nsys, torch) for name, (_, calls, _, _) in told.items() if calls >= 100}
     assert frequent <= nsys.keys() & torch.keys()
-    assert {n: nsys[n][2] for n in nsys.keys() & torch.keys()} == {n: torch[n][2] for n in nsys.keys() & torch.keys()}
+    assert {n: nsys[n][2] for n in nsys.keys() & torch.keys()} == {
+        n: torch[n][2] for n in nsys.keys() & torch.keys()
+    }
     assert sum(row[2] for row in nsys.values()) == sum(row[2] for row in torch.values()) == 1796
-    compared = {n for n in frequent if torch[n][3] > 1 and torch[n][0] not in {"allreduce", "collective", "memcpy", "memset"}}
+    compared = {
+        n
+        for n in frequent
+        if torch[n][3] > 1 and torch[n][0] not in {"allreduce", "collective", "memcpy", "memset"}
+    }
     assert len(compared) > 20
-    off = {n: nsys[n][3] / torch[n][3] - 1 for n in compared if abs(nsys[n][3] / torch[n][3] - 1) > MEAN_TOLERANCE}
+    off = {
+        n: nsys[n][3] / torch[n][3] - 1
+        for n in compared
+        if abs(nsys[n][3] / torch[n][3] - 1) > MEAN_TOLERANCE
+    }
     assert off == {}
     total_nsys, total_torch = (sum(told[n][2] * told[n][3] for n in compared) for told in (nsys, torch))
     assert abs(total_nsys / total_torch - 1) < TOTAL_TOLERANCE
 
 
-def test_a_graph_level_capture_is_refused_with_the_advice(shared_traces: Path, home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_graph_level_capture_is_refused_with_the_advice(
+    shared_traces: Path, home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
     """nsys 2023.4 leaves replayed kernels out of a graph-level capture: refused, with the option that records them."""
     path = shared_traces / "captures" / "F_nsys" / "graph_level.sqlite"
     if not path.is_file():

@@ -36,7 +36,22 @@ from tests.support.tables import Scene, _needed, build_scenes
 
 EMBED = "triton_poi_fused_embedding_0"
 WANTED = ("timeline", "step_breakdown", "run_breakdown", "run_facts", "step_methods", "gaps")
-LAYER = (NORM, GEMM, MLA, COMBINE, GEMM, ALL_REDUCE, NORM, GEMM, TOPK, ALIGN, MARLIN_MOE, ACTIVATION, MARLIN_MOE, ALL_REDUCE)
+LAYER = (
+    NORM,
+    GEMM,
+    MLA,
+    COMBINE,
+    GEMM,
+    ALL_REDUCE,
+    NORM,
+    GEMM,
+    TOPK,
+    ALIGN,
+    MARLIN_MOE,
+    ACTIVATION,
+    MARLIN_MOE,
+    ALL_REDUCE,
+)
 FORWARD = [(name, 2_000) for name in (EMBED, ALL_REDUCE, *LAYER, *LAYER, NORM, GEMM)]
 TRAINING = [(name, 2_000) for name in (NORM, GEMM, GEMM, ALL_REDUCE, GEMM)]
 
@@ -51,7 +66,9 @@ def _rules() -> RuleSet:
     return RuleSet(tuple(rule for rule in load_rules().rules if rule.id in used), "few")
 
 
-def told(folder: Path, *ranks: Iterable[Any], wanted: Iterable[str] = ("steps", "run_facts")) -> duckdb.DuckDBPyConnection:
+def told(
+    folder: Path, *ranks: Iterable[Any], wanted: Iterable[str] = ("steps", "run_facts")
+) -> duckdb.DuckDBPyConnection:
     """Trace files of these events, a list per rank, read and built: a connection with the models wanted and what they read."""
     run = folder
     for rank, events in enumerate(ranks):
@@ -102,7 +119,9 @@ DIALECTS = [
 
 
 @pytest.mark.parametrize(("engine", "labels", "phases"), DIALECTS)
-def test_each_dialect_gives_its_steps(tmp_path: Path, engine: str, labels: list[str], phases: list[str]) -> None:
+def test_each_dialect_gives_its_steps(
+    tmp_path: Path, engine: str, labels: list[str], phases: list[str]
+) -> None:
     """A trace of each engine: its name, the phase of each step, and every activity in the step that launched it."""
     con = told(tmp_path, forward(labels))
     assert rows(con, "SELECT engine FROM run_facts") == [(engine,)]
@@ -114,7 +133,11 @@ def test_each_dialect_gives_its_steps(tmp_path: Path, engine: str, labels: list[
 def test_steps_without_annotations_come_from_graph_replays(tmp_path: Path) -> None:
     """An engine that marks nothing and replays a graph a token: decode steps, by replays, at 0.8."""
     replays = bare(forward([DECODE] * 3))
-    sampling = [e for n in range(3) for e in (launch(1_070_000 + n, 900 + n), kernel(ARGMAX, 1_900_000 + 10_000 * n, 900, 900 + n))]
+    sampling = [
+        e
+        for n in range(3)
+        for e in (launch(1_070_000 + n, 900 + n), kernel(ARGMAX, 1_900_000 + 10_000 * n, 900, 900 + n))
+    ]
     con = told(tmp_path, replays + sampling)
     assert rows(con, "SELECT DISTINCT method, phase, confidence FROM steps") == [("graph", "decode", 0.8)]
     assert rows(con, "SELECT count(*) FROM steps") == [(3,)]
@@ -126,7 +149,9 @@ def test_steps_without_launches_come_from_the_order_of_kernels(tmp_path: Path) -
     for _ in range(4):
         made.step([*FORWARD, (ARGMAX, 2_000)], graph=True)
     con = told(tmp_path, bare(made.events, launches=False))
-    assert rows(con, "SELECT method, phase, confidence, count(*) FROM steps GROUP BY ALL") == [("pattern", "decode", 0.5, 4)]
+    assert rows(con, "SELECT method, phase, confidence, count(*) FROM steps GROUP BY ALL") == [
+        ("pattern", "decode", 0.5, 4)
+    ]
 
 
 def test_eager_kernels_without_any_mark_give_steps_by_their_order(tmp_path: Path) -> None:
@@ -158,7 +183,9 @@ def test_a_pass_without_annotation_is_no_part_of_the_step_before(tmp_path: Path)
     con = told(tmp_path, made.events, wanted=("step_methods", "steps"))
     assert rows(con, "SELECT DISTINCT activities FROM steps WHERE phase = 'decode'") == [(len(FORWARD),)]
     assert rows(con, "SELECT step, activities FROM steps WHERE phase = 'dummy'") == [(3, len(FORWARD))]
-    assert rows(con, "SELECT method, steps, compared_with, is_agreed FROM step_methods WHERE method = 'graph'") == [("graph", 6, 6, True)]
+    assert rows(
+        con, "SELECT method, steps, compared_with, is_agreed FROM step_methods WHERE method = 'graph'"
+    ) == [("graph", 6, 6, True)]
 
 
 def test_all_work_in_two_of_many_steps_is_visible() -> None:
@@ -169,7 +196,9 @@ def test_all_work_in_two_of_many_steps_is_visible() -> None:
         if step in {3, 4}:
             scene.launch(1_000 * step + 1, (GEMM, 1_000 * step + 100, 500))
     with build_scenes(scene, wanted=WANTED) as con:
-        assert rows(con, "SELECT phase, incomplete_reason, count(*) FROM steps GROUP BY ALL ORDER BY ALL") == [
+        assert rows(
+            con, "SELECT phase, incomplete_reason, count(*) FROM steps GROUP BY ALL ORDER BY ALL"
+        ) == [
             ("decode", None, 2),
             ("empty", "no_gpu_work", 30),
         ]
@@ -180,13 +209,24 @@ def test_all_work_in_two_of_many_steps_is_visible() -> None:
 
 def test_one_activity_that_is_most_of_a_step_is_booked_as_it_is() -> None:
     """AMD-AGI/TraceLens#972: its time is neither clipped nor spread, and its share of the step's work says what it is."""
-    scene = Scene().step(0, 40).launch(1, (GEMM, 100, 1_000), (ALL_REDUCE, 1_200, 99_000)).step(500, 40).launch(501, (GEMM, 101_000, 1_000))
+    scene = (
+        Scene()
+        .step(0, 40)
+        .launch(1, (GEMM, 100, 1_000), (ALL_REDUCE, 1_200, 99_000))
+        .step(500, 40)
+        .launch(501, (GEMM, 101_000, 1_000))
+    )
     with build_scenes(scene, wanted=WANTED) as con:
-        found = rows(con, "SELECT category, busy_ns, busy_share FROM step_breakdown WHERE step = 0 ORDER BY category")
+        found = rows(
+            con, "SELECT category, busy_ns, busy_share FROM step_breakdown WHERE step = 0 ORDER BY category"
+        )
     assert found == [("allreduce", 99_000, 0.99), ("gemm", 1_000, 0.01)]
 
 
-@pytest.mark.parametrize("label", ["step[SOME_NEW_MODE bs=3 x=1]", "step[DECODE]", "step[] bs=", "step[DECODE bs=]", "## step 7 ##"])
+@pytest.mark.parametrize(
+    "label",
+    ["step[SOME_NEW_MODE bs=3 x=1]", "step[DECODE]", "step[] bs=", "step[DECODE bs=]", "## step 7 ##"],
+)
 def test_markers_nobody_knows_crash_nothing(tmp_path: Path, label: str) -> None:
     """AMD-AGI/TraceLens PR#725: an unknown marker is a step without phase, or none and the graph replays are used; never a crash."""
     con = told(tmp_path, forward([label] * 3))
@@ -213,8 +253,13 @@ def test_a_graph_loop_of_which_one_iteration_was_recorded() -> None:
             call="cudaGraphLaunch",
         )  # fmt: skip
     with build_scenes(scene, wanted=WANTED) as con:
-        found = rows(con, "SELECT step, incomplete_reason, wall_ns IS NULL, idle_inside_ns IS NULL FROM steps ORDER BY step")
-        assert rows(con, "SELECT unknown_ns > 0, exposed_ns + idle_ns + unknown_ns = end_ns - start_ns FROM timeline") == [(True, True)]
+        found = rows(
+            con,
+            "SELECT step, incomplete_reason, wall_ns IS NULL, idle_inside_ns IS NULL FROM steps ORDER BY step",
+        )
+        assert rows(
+            con, "SELECT unknown_ns > 0, exposed_ns + idle_ns + unknown_ns = end_ns - start_ns FROM timeline"
+        ) == [(True, True)]
     assert found == [
         (0, None, False, False), (1, None, True, False), (2, "records_lost", True, True), (3, None, False, False), (4, None, True, False),
     ]  # fmt: skip
@@ -229,7 +274,9 @@ def test_kernels_dropped_when_the_session_started() -> None:
         for n in range(2 if step == 0 else 6):
             scene.launch(begin + 1 + n, (GEMM, begin + 100 + 200 * n, 100))
     with build_scenes(scene, wanted=WANTED) as con:
-        assert rows(con, "SELECT step, incomplete_reason FROM steps WHERE NOT is_complete") == [(0, "begins_before_capture")]
+        assert rows(con, "SELECT step, incomplete_reason FROM steps WHERE NOT is_complete") == [
+            (0, "begins_before_capture")
+        ]
         assert rows(con, "SELECT steps, calls_min, calls_max FROM run_breakdown") == [(3, 6, 6)]
 
 
@@ -239,7 +286,11 @@ def test_the_last_step_is_kept() -> None:
     for step in range(3):
         scene.step(1_000 * step, 40).launch(1_000 * step + 1, (GEMM, 1_000 * step + 100, 300))
     with build_scenes(scene, wanted=WANTED) as con:
-        assert rows(con, "SELECT step, is_complete, wall_ns FROM steps ORDER BY step") == [(0, True, 1000), (1, True, 1000), (2, True, None)]
+        assert rows(con, "SELECT step, is_complete, wall_ns FROM steps ORDER BY step") == [
+            (0, True, 1000),
+            (1, True, 1000),
+            (2, True, None),
+        ]
         assert rows(con, "SELECT steps, ms_p50 FROM run_breakdown") == [(3, 0.0003)]
 
 
@@ -248,15 +299,22 @@ def test_kernels_delivered_as_one_burst_are_booked_by_their_launch() -> None:
     scene = Scene()
     for step in range(3):
         scene.step(10_000 * step, 40).launch(
-            10_000 * step + 1, *[(GEMM if n % 2 else ALL_REDUCE, 90_000 + n, 0) for n in range(10)], call="cudaGraphLaunch"
+            10_000 * step + 1,
+            *[(GEMM if n % 2 else ALL_REDUCE, 90_000 + n, 0) for n in range(10)],
+            call="cudaGraphLaunch",
         )
     with build_scenes(scene, wanted=WANTED) as con:
-        assert rows(con, "SELECT step, activities, busy_ns, exposed_ns, wall_ns FROM steps ORDER BY step") == [
+        assert rows(
+            con, "SELECT step, activities, busy_ns, exposed_ns, wall_ns FROM steps ORDER BY step"
+        ) == [
             (0, 10, 0, 0, 0),
             (1, 10, 0, 0, 0),
             (2, 10, 0, 0, None),
         ]
-        assert rows(con, "SELECT activities, busy_ns, exposed_ns + idle_ns + unknown_ns = end_ns - start_ns FROM timeline") == [(30, 0, True)]
+        assert rows(
+            con,
+            "SELECT activities, busy_ns, exposed_ns + idle_ns + unknown_ns = end_ns - start_ns FROM timeline",
+        ) == [(30, 0, True)]
 
 
 def test_a_burst_of_equal_stamps_refuses_per_step_numbers() -> None:
@@ -266,10 +324,15 @@ def test_a_burst_of_equal_stamps_refuses_per_step_numbers() -> None:
     for step in range(3):
         for scene, spread in ((burst, 0), (good, 10)):
             scene.step(10_000 * step, 40)
-            scene.launch(10_000 * step + 1, *[(GEMM, 10_000 * step + 500 + spread * n, 5) for n in range(20)], call="cudaGraphLaunch")
+            scene.launch(
+                10_000 * step + 1,
+                *[(GEMM, 10_000 * step + 500 + spread * n, 5) for n in range(20)],
+                call="cudaGraphLaunch",
+            )
     with build_scenes(burst, good, wanted=WANTED) as con:
         found = rows(
-            con, "SELECT trace_id, is_complete, incomplete_reason, count(wall_ns), count(idle_inside_ns) FROM steps GROUP BY ALL ORDER BY ALL"
+            con,
+            "SELECT trace_id, is_complete, incomplete_reason, count(wall_ns), count(idle_inside_ns) FROM steps GROUP BY ALL ORDER BY ALL",
         )
         assert found == [("t0", False, "unusable_timestamps", 0, 0), ("t1", True, None, 2, 3)]
         assert rows(con, "SELECT DISTINCT ranks FROM run_breakdown") == [(1,)]
@@ -282,7 +345,11 @@ def test_a_step_whose_range_is_still_open_is_not_complete() -> None:
         scene.step(10_000 * step, 40).launch(10_000 * step + 1, (GEMM, 10_000 * step + 500, 50))
     scene.notes[-1] = {**scene.notes[-1], "is_open": True, "dur_ns": None}
     with build_scenes(scene, wanted=WANTED) as con:
-        assert rows(con, "SELECT step, incomplete_reason FROM steps ORDER BY step") == [(0, None), (1, None), (2, "ends_after_capture")]
+        assert rows(con, "SELECT step, incomplete_reason FROM steps ORDER BY step") == [
+            (0, None),
+            (1, None),
+            (2, "ends_after_capture"),
+        ]
 
 
 def test_an_iteration_of_speculative_decoding_is_one_step(tmp_path: Path) -> None:
@@ -292,24 +359,36 @@ def test_an_iteration_of_speculative_decoding_is_one_step(tmp_path: Path) -> Non
     for _ in range(3):
         for _ in range(2):
             made.step(block, "step[DECODE bs=4]")
-        made.step([*block, *block, *block, (NORM, 2_000), (GEMM, 2_000), (ARGMAX, 2_000)], "step[TARGET_VERIFY bs=4]")
+        made.step(
+            [*block, *block, *block, (NORM, 2_000), (GEMM, 2_000), (ARGMAX, 2_000)],
+            "step[TARGET_VERIFY bs=4]",
+        )
     con = told(tmp_path, made.events, wanted=("steps", "activity", "run_facts"))
-    assert rows(con, "SELECT step, phase, generation_requests, confidence, kernels FROM steps ORDER BY step") == [
-        (step, "verify", 4, 0.9, 5 * len(LAYER) + 3) for step in range(3)
-    ]
-    found = rows(con, "SELECT count(*) FILTER (WHERE role = 'draft'), count(DISTINCT layer) FROM activity WHERE step = 1")
+    assert rows(
+        con, "SELECT step, phase, generation_requests, confidence, kernels FROM steps ORDER BY step"
+    ) == [(step, "verify", 4, 0.9, 5 * len(LAYER) + 3) for step in range(3)]
+    found = rows(
+        con,
+        "SELECT count(*) FILTER (WHERE role = 'draft'), count(DISTINCT layer) FROM activity WHERE step = 1",
+    )
     assert found == [(2 * len(LAYER), 3)]
 
 
 def test_tokens_gathered_for_experts_stand_in_their_own_row(tmp_path: Path) -> None:
     """Data-parallel attention: all-gather and reduce-scatter around the experts are dispatch and combine, not other collectives."""
-    gather, scatter = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(X)"
+    gather, scatter = (
+        "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(X)",
+    )
     block = [NORM, GEMM, MLA, GEMM, NORM, gather, GEMM, TOPK, MARLIN_MOE, ACTIVATION, MARLIN_MOE, scatter]
     made = StepBuilder()
     for _ in range(3):
         made.step([(name, 2_000) for name in (*block, *block, NORM, GEMM, gather, ARGMAX)])
     con = told(tmp_path, made.events, wanted=("run_breakdown", "step_breakdown"))
-    found = rows(con, "SELECT rollup, calls_mode FROM run_breakdown WHERE rollup LIKE 'MoE d%' OR rollup LIKE 'Other c%' ORDER BY ALL")
+    found = rows(
+        con,
+        "SELECT rollup, calls_mode FROM run_breakdown WHERE rollup LIKE 'MoE d%' OR rollup LIKE 'Other c%' ORDER BY ALL",
+    )
     assert found == [("MoE dispatch and combine", 4), ("Other collectives", 1)]
 
 
@@ -323,7 +402,10 @@ def test_an_empty_capture_beside_a_good_one_is_not_compared(home: Home, tmp_path
 
 def test_missing_ranks_are_said() -> None:
     """HTA#16, #17: two of four ranks present: both counts stand in the run's row, and the table is of the ranks present."""
-    ranks = [Scene(f"t{rank}", rank, facts={"world_size": 4}).step(0, 40).launch(1, (GEMM, 100, 10)) for rank in (0, 2)]
+    ranks = [
+        Scene(f"t{rank}", rank, facts={"world_size": 4}).step(0, 40).launch(1, (GEMM, 100, 10))
+        for rank in (0, 2)
+    ]
     with build_scenes(*ranks, wanted=WANTED) as con:
         assert rows(con, "SELECT traces, ranks, ranks_expected FROM run_facts") == [(2, 2, 4)]
         assert rows(con, "SELECT DISTINCT ranks, steps FROM run_breakdown") == [(2, 1)]
@@ -338,7 +420,9 @@ def test_waiting_in_a_collective_is_seen_by_rank(tmp_path: Path) -> None:
             made.step([(GEMM, 60_000 - waits), (ALL_REDUCE, waits)])
         ranks.append(made.events)
     con = told(tmp_path, *ranks, wanted=("run_breakdown",))
-    found = rows(con, "SELECT ms_rank_min, ms_rank_max, worst_rank FROM run_breakdown WHERE rollup = 'AllReduce'")
+    found = rows(
+        con, "SELECT ms_rank_min, ms_rank_max, worst_rank FROM run_breakdown WHERE rollup = 'AllReduce'"
+    )
     assert found == [(0.005, 0.05, 1)]
 
 
@@ -347,9 +431,14 @@ def test_ranks_that_do_other_work_at_once_match_by_time(tmp_path: Path) -> None:
     decode, prefill = StepBuilder(), StepBuilder()
     for _ in range(3):
         decode.step([(GEMM, 100_000), (ALL_REDUCE, 10_000)], DECODE)
-        prefill.step([(GEMM, 50_000), (ALL_REDUCE, 9_000), (ALL_REDUCE, 50_000)], "execute_context_1(64)_generation_0(0)")
+        prefill.step(
+            [(GEMM, 50_000), (ALL_REDUCE, 9_000), (ALL_REDUCE, 50_000)],
+            "execute_context_1(64)_generation_0(0)",
+        )
     con = told(tmp_path, decode.events, prefill.events)
-    assert rows(con, "SELECT rank, phase, list(match_id ORDER BY step) FROM steps GROUP BY ALL ORDER BY rank") == [
+    assert rows(
+        con, "SELECT rank, phase, list(match_id ORDER BY step) FROM steps GROUP BY ALL ORDER BY rank"
+    ) == [
         (0, "decode", [0, 1, 2]),
         (1, "prefill", [0, 1, 2]),
     ]
@@ -358,7 +447,10 @@ def test_ranks_that_do_other_work_at_once_match_by_time(tmp_path: Path) -> None:
 def test_launches_from_another_thread_go_by_time(tmp_path: Path) -> None:
     """A copy launched by a thread without annotations belongs to the step begun last, and says how it was placed."""
     events = [annotation(DECODE, 1_000, 500), launch(1_100, 1), kernel(GEMM, 10_000, 100, 1)]
-    events += [launch(1_200, 2, "cudaMemcpyAsync", tid=77), memcpy("Memcpy DtoH (Device -> Pinned)", 11_000, 20, 2)]
+    events += [
+        launch(1_200, 2, "cudaMemcpyAsync", tid=77),
+        memcpy("Memcpy DtoH (Device -> Pinned)", 11_000, 20, 2),
+    ]
     con = told(tmp_path, events, wanted=("activity",))
     assert rows(con, "SELECT category, step, placed_by FROM activity ORDER BY category") == [
         ("gemm", 0, "launch_same_thread"),
@@ -370,7 +462,10 @@ def test_layers_and_their_roles_come_out_of_a_whole_trace(tmp_path: Path) -> Non
     """Two layers of attention and experts: each kernel's layer, and what its place proves of the GEMMs."""
     con = told(tmp_path, forward([DECODE] * 3), wanted=("activity", "layer_breakdown"))
     assert rows(con, "SELECT DISTINCT layer FROM layer_breakdown ORDER BY ALL") == [(0,), (1,)]
-    assert rows(con, "SELECT role, count(*) FROM activity WHERE step = 0 AND role IS NOT NULL GROUP BY ALL ORDER BY ALL") == [
+    assert rows(
+        con,
+        "SELECT role, count(*) FROM activity WHERE step = 0 AND role IS NOT NULL GROUP BY ALL ORDER BY ALL",
+    ) == [
         ("embed", 1),
         ("experts", 4),
         ("o_proj", 2),
@@ -381,5 +476,10 @@ def test_layers_and_their_roles_come_out_of_a_whole_trace(tmp_path: Path) -> Non
 def test_idle_is_explained(tmp_path: Path) -> None:
     """Every gap has a place; their sum is the idle time of the line that closes the books."""
     con = told(tmp_path, forward([DECODE] * 3), wanted=("gap_summary", "gaps", "timeline"))
-    assert {place for (place,) in rows(con, "SELECT DISTINCT place FROM gaps")} == {"inside_replay", "between_steps"}
-    assert scalar(con, "SELECT sum(dur_ns) FROM gap_summary") == scalar(con, "SELECT sum(idle_ns + unknown_ns) FROM timeline")
+    assert {place for (place,) in rows(con, "SELECT DISTINCT place FROM gaps")} == {
+        "inside_replay",
+        "between_steps",
+    }
+    assert scalar(con, "SELECT sum(dur_ns) FROM gap_summary") == scalar(
+        con, "SELECT sum(idle_ns + unknown_ns) FROM timeline"
+    )

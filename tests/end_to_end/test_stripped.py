@@ -36,7 +36,9 @@ class Variants:
 
 
 @pytest.fixture(scope="module", params=["A_nccl_graph_b1", "C_nccl_graph_b16"])
-def variants(request: pytest.FixtureRequest, shared_traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Variants:
+def variants(
+    request: pytest.FixtureRequest, shared_traces: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Variants:
     """The three variants of a graph capture."""
     capture = shared_traces / "captures" / request.param
     if not capture.is_dir():
@@ -47,7 +49,9 @@ def variants(request: pytest.FixtureRequest, shared_traces: Path, tmp_path_facto
 def per_step(con: duckdb.DuckDBPyConnection) -> dict[int, dict[str, int]]:
     """Busy ns by rollup of each step."""
     found: dict[int, dict[str, int]] = {}
-    for step, rollup, busy in con.sql("SELECT step, rollup, sum(busy_ns)::BIGINT FROM step_breakdown WHERE step IS NOT NULL GROUP BY ALL").fetchall():
+    for step, rollup, busy in con.sql(
+        "SELECT step, rollup, sum(busy_ns)::BIGINT FROM step_breakdown WHERE step IS NOT NULL GROUP BY ALL"
+    ).fetchall():
         found.setdefault(step, {})[rollup] = busy
     return found
 
@@ -55,14 +59,20 @@ def per_step(con: duckdb.DuckDBPyConnection) -> dict[int, dict[str, int]]:
 def test_graph_replays_find_the_annotated_steps(variants: Variants) -> None:
     """Without annotations each graph replay is a decode step: the same count, phase decode, method graph."""
     steps = variants.as_is.sql("SELECT count(*) FROM steps").fetchall()[0][0]
-    rows = variants.bare.sql("SELECT method, phase, count(*), min(confidence) FROM steps GROUP BY ALL").fetchall()
+    rows = variants.bare.sql(
+        "SELECT method, phase, count(*), min(confidence) FROM steps GROUP BY ALL"
+    ).fetchall()
     assert rows == [("graph", "decode", steps, 0.8)]
 
 
 def test_kernel_order_finds_the_annotated_steps(variants: Variants) -> None:
     """Without annotations and launches the repeating kernel sequence gives the same count; only the last may be cut."""
     steps = variants.as_is.sql("SELECT count(*) FROM steps").fetchall()[0][0]
-    rows = dict(variants.no_launch.sql("SELECT phase, count(*) FROM steps WHERE method = 'pattern' GROUP BY ALL").fetchall())
+    rows = dict(
+        variants.no_launch.sql(
+            "SELECT phase, count(*) FROM steps WHERE method = 'pattern' GROUP BY ALL"
+        ).fetchall()
+    )
     assert sum(rows.values()) == steps
     assert rows["decode"] >= steps - 1
 

@@ -12,7 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import ContractError, HomeError, SideFile, StepledgerError, TraceError, UnfinishedFile, UsageError
+from pipeline.errors import (
+    ContractError,
+    HomeError,
+    SideFile,
+    StepledgerError,
+    TraceError,
+    UnfinishedFile,
+    UsageError,
+)
 from pipeline.ingest import executors
 from pipeline.ingest.executors import Dask, Done, Executor, Processes, Serial, WorkerDied, executor
 from pipeline.ingest.tasks import Building, Landing, build_and_check, land_file
@@ -45,7 +53,12 @@ def told(done: Done[int, int]) -> tuple[int, int | None, str]:
     return done.item, done.value, str(done.error or "")
 
 
-EXPECTED = [(1, 1, ""), (2, 4, ""), (3, None, "a.json: byte 7: found nothing, wanted an event. Record again."), (4, 16, "")]
+EXPECTED = [
+    (1, 1, ""),
+    (2, 4, ""),
+    (3, None, "a.json: byte 7: found nothing, wanted an event. Record again."),
+    (4, 16, ""),
+]
 
 
 @pytest.mark.parametrize("made", [Serial(), Processes(2)], ids=["serial", "processes"])
@@ -90,8 +103,13 @@ def test_work_that_kills_every_worker_is_an_error_of_its_own() -> None:
 )  # fmt: skip
 def test_every_error_survives_its_way_between_processes(error: StepledgerError) -> None:
     """Type, text and exit code are the same on the other side."""
-    back = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
-    assert (type(back), str(back), back.exit_code, back.__dict__) == (type(error), str(error), error.exit_code, error.__dict__)
+    back = pickle.loads(pickle.dumps(error))
+    assert (type(back), str(back), back.exit_code, back.__dict__) == (
+        type(error),
+        str(error),
+        error.exit_code,
+        error.__dict__,
+    )
 
 
 def test_one_worker_is_this_process() -> None:

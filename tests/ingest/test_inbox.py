@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.errors import TraceError
 from pipeline.ingest import inbox
-from pipeline.ingest.inbox import Waiting, named, not_settled, not_stalled, waiting
+from pipeline.ingest.inbox import InboxItem, named, not_settled, not_stalled, waiting
 from pipeline.ingest.ingest import drain
 from pipeline.lake.home import Home
 from pipeline.progress import Progress
@@ -28,14 +28,14 @@ def put(home: Home, place: str, text: str = "x") -> Path:
     return settled(path)
 
 
-def only(home: Home) -> Waiting:
+def only(home: Home) -> InboxItem:
     """The one thing in the inbox."""
     (item,) = waiting(home.inbox)
     return item
 
 
 def listed(home: Home) -> dict[str, str]:
-    """Waiting files and their runs."""
+    """InboxItem files and their runs."""
     return {item.place.as_posix(): item.run_name for item in waiting(home.inbox)}
 
 
@@ -48,7 +48,11 @@ def test_a_sub_folder_names_the_run(home: Home) -> None:
 
 def test_loose_files_are_one_run_by_name_minus_rank_and_time(home: Home) -> None:
     """Ranks of one capture find each other; another capture is another run."""
-    for name in ("serve-rank-0.1790857026.pt.trace.json.gz", "serve-rank-1.1790857027.pt.trace.json.gz", "other-rank-0.json"):
+    for name in (
+        "serve-rank-0.1790857026.pt.trace.json.gz",
+        "serve-rank-1.1790857027.pt.trace.json.gz",
+        "other-rank-0.json",
+    ):
         put(home, name)
     assert listed(home) == {
         "serve/serve-rank-0.1790857026.pt.trace.json.gz": "serve",
@@ -99,7 +103,9 @@ def test_a_file_that_has_been_still_is_ready(home: Home) -> None:
     assert not_settled(only(home)) is None
 
 
-@pytest.mark.parametrize(("age", "is_stalled"), [(59.0, False), (61.0, True), (-30.0, False), (-3600.0, True)])
+@pytest.mark.parametrize(
+    ("age", "is_stalled"), [(59.0, False), (61.0, True), (-30.0, False), (-3600.0, True)]
+)
 def test_a_copy_has_stalled_when_it_was_still_for_long(home: Home, age: float, is_stalled: bool) -> None:
     """A clock that is a little ahead counts as now; one that is far ahead is wrong, and nobody waits for it."""
     path = put(home, "x.json")
@@ -138,7 +144,9 @@ def test_a_link_is_as_old_as_itself(home: Home, tmp_path: Path) -> None:
     assert not_settled(only(home)) is not None
 
 
-def test_an_unfinished_gz_stays_in_the_inbox(home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unfinished_gz_stays_in_the_inbox(
+    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A gz without its end may still be arriving when it has been still for some seconds; that is no failure."""
     whole = rank_trace(tmp_path / "x-rank-0.json.gz").read_bytes()
     assert gzip.decompress(whole)
@@ -166,4 +174,6 @@ def test_a_waiting_file_is_told_by_path_run_and_place(home: Home) -> None:
     """What later stages get to know about it."""
     path = put(home, "run/x.json")
     status = path.stat()
-    assert waiting(home.inbox) == [Waiting(path, "run", Path("run/x.json"), home.inbox, 1, status.st_mtime, status.st_ino)]
+    assert waiting(home.inbox) == [
+        InboxItem(path, "run", Path("run/x.json"), home.inbox, 1, status.st_mtime, status.st_ino)
+    ]

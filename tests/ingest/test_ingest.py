@@ -17,8 +17,8 @@ import pytest
 from pipeline.errors import ContractError, ExitCode, ModelError
 from pipeline.ingest import quarantine, tasks
 from pipeline.ingest.executors import A, B, Done, Processes, WorkerDied
-from pipeline.ingest.inbox import Waiting
-from pipeline.ingest.ingest import Means, build, drain, ingest, stale
+from pipeline.ingest.inbox import InboxItem
+from pipeline.ingest.ingest import ExecutionConfig, build, drain, ingest, stale
 from pipeline.ingest.land import land
 from pipeline.ingest.quarantine import quarantined
 from pipeline.ingest.tasks import Landing
@@ -52,7 +52,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Home:
     return home
 
 
-def test_one_bad_file_does_not_stop_the_others(home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_bad_file_does_not_stop_the_others(
+    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The good file is landed, built and archived; the bad one is quarantined and decides the exit code."""
     drop(home, bad(tmp_path / "bad.json"), "run/a-bad.json")
     drop(home, rank_trace(tmp_path / "good-rank-0.json", ranks=1), "run/good-rank-0.json")
@@ -65,7 +67,9 @@ def test_one_bad_file_does_not_stop_the_others(home: Home, tmp_path: Path, capsy
     assert "read: good-rank-0.json into run run" in said
 
 
-def test_a_breach_of_contract_does_not_stop_the_others(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_breach_of_contract_does_not_stop_the_others(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """That is our fault and not the file's: it stays in the inbox, and the next file is read."""
 
     def one_fails(where: Home, path: Path, *rest: object, **options: object) -> object:
@@ -81,9 +85,16 @@ def test_a_breach_of_contract_does_not_stop_the_others(home: Home, tmp_path: Pat
     assert first.is_file()
 
 
-@pytest.mark.parametrize(("is_bad", "codes"), [(True, [ExitCode.TRACE, ExitCode.USAGE]), (False, [ExitCode.USAGE])])
+@pytest.mark.parametrize(
+    ("is_bad", "codes"), [(True, [ExitCode.TRACE, ExitCode.USAGE]), (False, [ExitCode.USAGE])]
+)
 def test_a_file_that_cannot_be_moved_does_not_stop_the_others(
-    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_bad: bool, codes: list[ExitCode]
+    home: Home,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    is_bad: bool,
+    codes: list[ExitCode],
 ) -> None:
     """It is left where it is, and that is said; the next file is read and archived."""
 
@@ -105,7 +116,7 @@ def test_a_file_that_cannot_be_moved_does_not_stop_the_others(
 def test_files_outside_the_inbox_are_left_where_they_are(home: Home, tmp_path: Path) -> None:
     """Good or bad; the exit code still tells of the bad one."""
     paths = [bad(tmp_path / "bad.json"), rank_trace(tmp_path / "good.json", ranks=1)]
-    outcome = ingest(home, [Waiting(p, "run", Path("run") / p.name) for p in paths], QUIET)
+    outcome = ingest(home, [InboxItem(p, "run", Path("run") / p.name) for p in paths], QUIET)
     assert (outcome.built, outcome.codes) == (["run"], [ExitCode.TRACE])
     assert all(p.is_file() for p in paths)
     assert list(home.quarantine.iterdir()) == []
@@ -119,8 +130,12 @@ def test_worker_processes_make_what_one_process_makes(undisturbed: Home, tmp_pat
         drop(home, path, f"run/{path.name}")
         drop(home, path, f"again/{path.name}")
     drop(home, bad(tmp_path / "bad.json"), "run/bad.json")
-    outcome = drain(home, QUIET, Means(Processes(2), Settings(workers=2), worth_bytes=0))
-    assert (sorted(outcome.built), sorted(outcome.verdicts), outcome.codes) == (["again", "run"], ["again", "run"], [ExitCode.TRACE])
+    outcome = drain(home, QUIET, ExecutionConfig(Processes(2), Settings(workers=2), worth_bytes=0))
+    assert (sorted(outcome.built), sorted(outcome.verdicts), outcome.codes) == (
+        ["again", "run"],
+        ["again", "run"],
+        [ExitCode.TRACE],
+    )
     forget(home, "again")
     write_database(home)
     assert mart_rows(home) == mart_rows(undisturbed)
@@ -132,7 +147,7 @@ def test_the_same_bytes_at_once_are_landed_once(home: Home, tmp_path: Path) -> N
     trace = rank_trace(tmp_path / "x.json", ranks=1)
     for name in "ab":
         drop(home, trace, f"run/{name}.json")
-    outcome = drain(home, QUIET, Means(Processes(2), Settings(workers=2), worth_bytes=0))
+    outcome = drain(home, QUIET, ExecutionConfig(Processes(2), Settings(workers=2), worth_bytes=0))
     assert outcome.codes == []
     assert len(list(home.raw_run("run").iterdir())) == 1
     assert len(list((home.archive / "run").iterdir())) == 2
@@ -142,27 +157,35 @@ def test_names_that_differ_in_case_alone_are_two_runs_for_workers_too(home: Home
     """The folder of each run is chosen before the work is given out."""
     for number, run in enumerate(("Serve", "serve")):
         drop(home, rank_trace(tmp_path / f"{number}.json", ranks=1, seed=number), f"{run}/x.json")
-    drain(home, QUIET, Means(Processes(2), Settings(workers=2), worth_bytes=0))
+    drain(home, QUIET, ExecutionConfig(Processes(2), Settings(workers=2), worth_bytes=0))
     assert len({run.casefold() for run in home.run_ids()}) == 2
 
 
-def test_a_file_that_kills_its_reader_is_quarantined_and_the_others_are_read(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_kills_its_reader_is_quarantined_and_the_others_are_read(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It was tried twice, the second time alone; the note says that the process was killed."""
 
     class Fragile(Processes):
         def run(self, work: Callable[[A], B], items: Sequence[A]) -> Iterator[Done[A, B]]:
             for item in items:
                 is_killer = isinstance(item, Landing) and item.path.name == "bad.json"
-                yield Done(item, error=WorkerDied("the process was killed")) if is_killer else Done(item, value=work(item))
+                yield (
+                    Done(item, error=WorkerDied("the process was killed"))
+                    if is_killer
+                    else Done(item, value=work(item))
+                )
 
     drop(home, rank_trace(tmp_path / "good.json", ranks=1), "run/good.json")
     drop(home, bad(tmp_path / "bad.json"), "run/bad.json")
-    outcome = drain(home, QUIET, Means(Fragile(2), Settings(workers=2), worth_bytes=0))
+    outcome = drain(home, QUIET, ExecutionConfig(Fragile(2), Settings(workers=2), worth_bytes=0))
     assert (outcome.built, outcome.codes) == (["run"], [ExitCode.TRACE])
     assert "the process was killed" in quarantined(home)["run/bad.json"].error
 
 
-def test_a_commit_without_archive_is_finished_on_the_next_start(undisturbed: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_commit_without_archive_is_finished_on_the_next_start(
+    undisturbed: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Bytes that are in the lake already go to the archive, and nothing is built again."""
     home = Home(tmp_path / "home")
     shutil.copytree(undisturbed.root, home.root)
@@ -179,7 +202,14 @@ def test_a_commit_without_archive_is_finished_on_the_next_start(undisturbed: Hom
 
 def test_a_run_that_landed_but_was_not_built_is_built_on_the_next_start(home: Home, tmp_path: Path) -> None:
     """Killed between commit and build: nothing waits in the inbox, yet the run is found."""
-    land(home, rank_trace(tmp_path / "x.json", ranks=1), "run", lambda _count: None, threads=1, memory_limit="256MB")
+    land(
+        home,
+        rank_trace(tmp_path / "x.json", ranks=1),
+        "run",
+        lambda _count: None,
+        threads=1,
+        memory_limit="256MB",
+    )
     assert stale(home) == ["run"]
     assert drain(home, QUIET).built == ["run"]
     assert stale(home) == []
@@ -210,7 +240,7 @@ def _after(seconds: float) -> Callable[[Home, float], bool]:
     return lambda _home, since: time.monotonic() - since > seconds
 
 
-_RANDOM = random.Random(20261130)  # noqa: S311 - a seed, so that the instant is the same in every run
+_RANDOM = random.Random(20261130)
 _POINTS = {
     "staging": _appears("lake/.staging/*/work"),
     "first file committed": _appears("lake/raw/run_id=run/file_id=*"),
@@ -221,7 +251,9 @@ _POINTS = {
 
 
 @pytest.mark.parametrize("point", _POINTS)
-def test_after_a_kill_the_next_run_reaches_the_same_marts(undisturbed: Home, tmp_path: Path, point: str) -> None:
+def test_after_a_kill_the_next_run_reaches_the_same_marts(
+    undisturbed: Home, tmp_path: Path, point: str
+) -> None:
     """kill -9 of a real `stepledger run`, then one more run: the marts are those of a run that nobody disturbed."""
     home = Home(tmp_path / "home")
     home.ensure()
@@ -229,14 +261,20 @@ def test_after_a_kill_the_next_run_reaches_the_same_marts(undisturbed: Home, tmp
         drop(home, path, f"run/{path.name}")
     since = time.monotonic()
     with subprocess.Popen(
-        [sys.executable, "-m", "pipeline", "--home", str(home.root), "run"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment()
+        [sys.executable, "-m", "pipeline", "--home", str(home.root), "run"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment(),
     ) as process:
         while process.poll() is None and not _POINTS[point](home, since):
             time.sleep(0.001)
         process.kill()
     assert drain(home, QUIET).codes == []
     assert list(home.inbox.iterdir()) == []
-    assert sorted(p.name for p in (home.archive / "run").iterdir()) == ["serve-rank-0.json", "serve-rank-1.json"]
+    assert sorted(p.name for p in (home.archive / "run").iterdir()) == [
+        "serve-rank-0.json",
+        "serve-rank-1.json",
+    ]
     assert [p.name for p in home.staging.iterdir() if not p.name.startswith("old-")] == []
     assert mart_rows(home) == mart_rows(undisturbed)
 
@@ -249,7 +287,9 @@ def test_an_empty_inbox_still_leaves_a_warehouse_that_can_be_asked(home: Home) -
     assert command("--home", home.root, "runs", "--format", "json").stdout == "[]\n"
 
 
-def test_a_bug_of_ours_costs_one_file(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bug_of_ours_costs_one_file(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Its traceback is printed, exit code 1; the file is quarantined, so that it is not read again and again."""
 
     def wrong(where: Home, path: Path, *rest: object, **options: object) -> object:
@@ -266,7 +306,9 @@ def test_a_bug_of_ours_costs_one_file(home: Home, tmp_path: Path, monkeypatch: p
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_a_bug_in_one_build_costs_one_run(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_one_build_costs_one_run(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The other run is built; exit code 1."""
     for run in ("one", "two"):
         drop(home, rank_trace(tmp_path / f"{run}.json", ranks=1), f"{run}/t-rank-0.json")
@@ -281,8 +323,12 @@ def test_a_bug_in_one_build_costs_one_run(home: Home, tmp_path: Path, monkeypatc
     assert (outcome.built, outcome.codes) == (["two"], [ExitCode.BUG])
 
 
-@pytest.mark.parametrize("error", [OSError(5, "Input/output error", "x.parquet"), duckdb.IOException("IO Error: x"), MemoryError()])
-def test_an_error_of_the_system_in_one_build_is_of_that_run(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error", [OSError(5, "Input/output error", "x.parquet"), duckdb.IOException("IO Error: x"), MemoryError()]
+)
+def test_an_error_of_the_system_in_one_build_is_of_that_run(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     """It is a ModelError that says what happened; the other run is built."""
     for run in ("one", "two"):
         drop(home, rank_trace(tmp_path / f"{run}.json", ranks=1), f"{run}/t-rank-0.json")
@@ -297,7 +343,10 @@ def test_an_error_of_the_system_in_one_build_is_of_that_run(home: Home, tmp_path
     assert (outcome.built, outcome.codes) == (["two"], [ExitCode.MODEL])
 
 
-@pytest.mark.parametrize(("place", "codes"), [("lake/.staging/x/out", [ExitCode.USAGE]), ("lake/.staging/x/in/a.json", [ExitCode.TRACE])])
+@pytest.mark.parametrize(
+    ("place", "codes"),
+    [("lake/.staging/x/out", [ExitCode.USAGE]), ("lake/.staging/x/in/a.json", [ExitCode.TRACE])],
+)
 def test_an_error_of_the_lake_is_not_the_files_fault(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, codes: list[ExitCode]
 ) -> None:

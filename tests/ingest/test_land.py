@@ -88,7 +88,9 @@ def test_a_file_without_its_end_lands_or_waits(home: Home, trace: Path) -> None:
     assert home.run_ids() == []
     done = land(home, trace, "run", lambda _count: None, threads=1, memory_limit="256MB", salvage=True)
     table = home.raw_run("run") / f"file_id={done.file_id}" / "trace.parquet"
-    assert duckdb.execute(f"SELECT is_truncated FROM read_parquet({literal(table)}, hive_partitioning = false)").fetchall() == [(True,)]
+    assert duckdb.execute(
+        f"SELECT is_truncated FROM read_parquet({literal(table)}, hive_partitioning = false)"
+    ).fetchall() == [(True,)]
 
 
 def test_a_file_that_grows_while_it_is_read_is_unfinished(home: Home, trace: Path) -> None:
@@ -110,7 +112,9 @@ def _reader_that_spoils(sql: str) -> Callable[..., Callable[[ReadJob], None]]:
         read_kineto(job)
         target = job.out / "launch.parquet"
         with duckdb.connect() as con:
-            con.execute(f"CREATE TABLE launch AS FROM read_parquet({literal(target)}, hive_partitioning = false)")
+            con.execute(
+                f"CREATE TABLE launch AS FROM read_parquet({literal(target)}, hive_partitioning = false)"
+            )
             con.execute(f"COPY ({sql}) TO {literal(target)} (FORMAT parquet)")
 
     return lambda *_paths: read
@@ -125,7 +129,9 @@ def _reader_that_spoils(sql: str) -> Callable[..., Callable[[ReadJob], None]]:
         ("SELECT * REPLACE (NULL::BIGINT AS start_ns) FROM launch", "NULL where"),
     ],
 )
-def test_a_reader_that_writes_a_wrong_table_lands_nothing(home: Home, trace: Path, monkeypatch: pytest.MonkeyPatch, sql: str, says: str) -> None:
+def test_a_reader_that_writes_a_wrong_table_lands_nothing(
+    home: Home, trace: Path, monkeypatch: pytest.MonkeyPatch, sql: str, says: str
+) -> None:
     """The contracts in schemas/ are enforced before the commit."""
     monkeypatch.setattr(landing, "reader_for", _reader_that_spoils(sql))
     before = fingerprint(home.root)
@@ -135,7 +141,9 @@ def test_a_reader_that_writes_a_wrong_table_lands_nothing(home: Home, trace: Pat
     assert home.run_ids() == []
 
 
-def test_a_reader_that_forgets_a_table_lands_nothing(home: Home, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_forgets_a_table_lands_nothing(
+    home: Home, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A missing table is a breach of contract too."""
 
     def read(job: ReadJob) -> None:
@@ -149,10 +157,14 @@ def test_a_reader_that_forgets_a_table_lands_nothing(home: Home, trace: Path, mo
 
 
 @pytest.mark.parametrize("name", ["..", 'it\'s "x"\n', "日本"])
-def test_a_run_of_any_name_lands_inside_the_lake_and_keeps_its_name(home: Home, trace: Path, name: str) -> None:
+def test_a_run_of_any_name_lands_inside_the_lake_and_keeps_its_name(
+    home: Home, trace: Path, name: str
+) -> None:
     """The folder is a safe form; the name the user gave is a column."""
     done = landed(home, trace, name)
     (folder,) = home.raw.glob("run_id=*")
     assert folder == home.raw_run(done.run_id)
-    found = duckdb.execute(f"SELECT run_name FROM read_parquet({literal(folder / '*' / 'trace.parquet')}, hive_partitioning = false)").fetchall()
+    found = duckdb.execute(
+        f"SELECT run_name FROM read_parquet({literal(folder / '*' / 'trace.parquet')}, hive_partitioning = false)"
+    ).fetchall()
     assert found == [(name,)]

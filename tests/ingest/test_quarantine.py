@@ -41,7 +41,10 @@ def test_the_archive_never_overwrites(home: Home) -> None:
     for text in ("one", "two"):
         put(home, "run/x.json", text)
         archive(home, waiting(home.inbox)[0])
-    assert {p.name: p.read_text() for p in (home.archive / "run").iterdir()} == {"x.json": "one", "x.json.2": "two"}
+    assert {p.name: p.read_text() for p in (home.archive / "run").iterdir()} == {
+        "x.json": "one",
+        "x.json.2": "two",
+    }
 
 
 def test_empty_folders_are_removed_and_the_inbox_stays(home: Home) -> None:
@@ -146,4 +149,6 @@ def test_a_dropped_trace_is_archived_below_its_run(home: Home, tmp_path: Path) -
     """A loose file goes to the folder of the run that its name tells."""
     drop(home, rank_trace(tmp_path / "serve-rank-0.json", ranks=1), "serve-rank-0.json")
     assert drain(home, Progress(quiet=True)).built == ["serve"]
-    assert [p.relative_to(home.archive).as_posix() for p in home.archive.rglob("*.json")] == ["serve/serve-rank-0.json"]
+    assert [p.relative_to(home.archive).as_posix() for p in home.archive.rglob("*.json")] == [
+        "serve/serve-rank-0.json"
+    ]

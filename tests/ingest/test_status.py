@@ -58,7 +58,9 @@ def test_the_disk_of_each_layer_is_told(home: Home) -> None:
     """Folder by folder, in megabytes."""
     (home.archive / "x").write_bytes(bytes(1_500_000))
     told = {row[1]: row[3] for row in status_rows(home)[1] if row[0] == "disk"}
-    assert told == dict.fromkeys(["inbox", "quarantine", "lake/raw", "lake/marts", "lake/compact", "exports"], "0.0 MB") | {"archive": "1.5 MB"}
+    assert told == dict.fromkeys(
+        ["inbox", "quarantine", "lake/raw", "lake/marts", "lake/compact", "exports"], "0.0 MB"
+    ) | {"archive": "1.5 MB"}
 
 
 def test_who_is_at_work_is_told(home: Home) -> None:
@@ -111,11 +113,25 @@ def test_runs_have_their_verdicts(troubles: Home) -> None:
 def test_issues_are_listed_worst_first_with_what_to_do(troubles: Home) -> None:
     """By run, code and kind of event, over all files of the run."""
     columns, rows = issue_rows(troubles)
-    assert columns == ["run_id", "severity", "code", "event_class", "events", "gpu_ns", "example", "meaning", "todo"]
+    assert columns == [
+        "run_id",
+        "severity",
+        "code",
+        "event_class",
+        "events",
+        "gpu_ns",
+        "example",
+        "meaning",
+        "todo",
+    ]
     found = [dict(zip(columns, row, strict=True)) for row in rows]
     order = [(WORST_FIRST.index(r["severity"]), r["run_id"], r["code"], r["event_class"]) for r in found]
     assert order == sorted(order)
-    assert [(r["run_id"], r["code"], r["event_class"], r["events"], r["gpu_ns"]) for r in found if r["severity"] == "fail"] == [
+    assert [
+        (r["run_id"], r["code"], r["event_class"], r["events"], r["gpu_ns"])
+        for r in found
+        if r["severity"] == "fail"
+    ] == [
         ("troubled", "negative_duration", "kernel", 4, -30_000),
         ("troubled", "negative_duration", "memcpy", 2, -18_000),
     ]
@@ -123,7 +139,11 @@ def test_issues_are_listed_worst_first_with_what_to_do(troubles: Home) -> None:
     assert [(r["events"], r["gpu_ns"]) for r in found if r["code"] == "python_function"] == [(2, None)]
     for row in found:
         entry = issue_codes()[row["code"]]
-        assert (row["severity"], row["meaning"], row["todo"]) == (entry["severity"], entry["meaning"], entry["todo"])
+        assert (row["severity"], row["meaning"], row["todo"]) == (
+            entry["severity"],
+            entry["meaning"],
+            entry["todo"],
+        )
 
 
 def test_the_command_prints_both_lists(troubles: Home) -> None:
@@ -132,9 +152,18 @@ def test_the_command_prints_both_lists(troubles: Home) -> None:
     table = runner.invoke(app.app, ["--home", str(troubles.root), "status", "--issues"])
     assert table.exit_code == 0
     assert "negative_duration" in table.stdout
-    as_json = orjson.loads(runner.invoke(app.app, ["--home", str(troubles.root), "status", "--issues", "--format", "json"]).stdout)
+    as_json = orjson.loads(
+        runner.invoke(
+            app.app, ["--home", str(troubles.root), "status", "--issues", "--format", "json"]
+        ).stdout
+    )
     assert [r["code"] for r in as_json[:2]] == ["negative_duration", "negative_duration"]
-    assert orjson.loads(runner.invoke(app.app, ["--home", str(troubles.root), "status", "--format", "json"]).stdout)[0]["where"] == "run"
+    assert (
+        orjson.loads(
+            runner.invoke(app.app, ["--home", str(troubles.root), "status", "--format", "json"]).stdout
+        )[0]["where"]
+        == "run"
+    )
 
 
 def test_issues_need_a_warehouse(home: Home) -> None:

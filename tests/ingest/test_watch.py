@@ -19,7 +19,7 @@ import pytest
 
 from pipeline.errors import ExitCode, HomeError, UsageError
 from pipeline.ingest import inbox, watch
-from pipeline.ingest.ingest import Means, Outcome, land_inbox
+from pipeline.ingest.ingest import ExecutionConfig, Outcome, land_inbox
 from pipeline.ingest.quarantine import quarantined, retry
 from pipeline.ingest.tasks import Landing
 from pipeline.ingest.watch import Stop, Watcher
@@ -53,7 +53,7 @@ def watcher(home: Home, built: list[str] | None = None, progress: Progress = QUI
     """A watcher whose cycles a test turns by hand."""
     home.ensure()
     into: list[str] = [] if built is None else built
-    return Watcher(home, Means(), progress, lambda outcome: into.extend(outcome.built))
+    return Watcher(home, ExecutionConfig(), progress, lambda outcome: into.extend(outcome.built))
 
 
 def test_a_run_is_built_when_it_has_been_quiet(home: Home, tmp_path: Path, clock: Clock) -> None:
@@ -108,7 +108,7 @@ def test_a_gz_without_its_end_is_read_once_and_again_when_it_has_stalled(
     read: list[bool] = []
     land = land_inbox
 
-    def counted(home: Home, items: list[inbox.Waiting], *rest: object) -> Outcome:
+    def counted(home: Home, items: list[inbox.InboxItem], *rest: object) -> Outcome:
         read.append(inbox.not_stalled(items[0]) is None)
         return land(home, items, *rest)  # type: ignore[arg-type]
 
@@ -129,7 +129,9 @@ def test_a_gz_without_its_end_is_read_once_and_again_when_it_has_stalled(
     assert not path.exists()
 
 
-def test_a_run_that_landed_before_a_restart_is_built_after_it(home: Home, tmp_path: Path, clock: Clock) -> None:
+def test_a_run_that_landed_before_a_restart_is_built_after_it(
+    home: Home, tmp_path: Path, clock: Clock
+) -> None:
     """What a watcher knows is in the lake: the next one finds the run unbuilt."""
     (first, _) = pair(tmp_path)
     drop(home, first, "serve/a.json")
@@ -142,7 +144,9 @@ def test_a_run_that_landed_before_a_restart_is_built_after_it(home: Home, tmp_pa
     assert built == ["serve"]
 
 
-def test_after_home_trouble_nothing_is_read_for_a_while(home: Home, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_home_trouble_nothing_is_read_for_a_while(
+    home: Home, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A full disk: the file stays, and is tried again after the time, not every second."""
     from pipeline.ingest import ingest
 
@@ -166,7 +170,9 @@ def test_after_home_trouble_nothing_is_read_for_a_while(home: Home, tmp_path: Pa
     assert path.exists()
 
 
-def test_what_left_the_inbox_is_read_when_it_comes_back_unchanged(home: Home, tmp_path: Path, clock: Clock) -> None:
+def test_what_left_the_inbox_is_read_when_it_comes_back_unchanged(
+    home: Home, tmp_path: Path, clock: Clock
+) -> None:
     """A quarantined file that is tried again has its old size and time, and so has a file dropped twice with its time kept."""
     bad = tmp_path / "bad.json"
     bad.write_text("{}")
@@ -180,7 +186,9 @@ def test_what_left_the_inbox_is_read_when_it_comes_back_unchanged(home: Home, tm
     assert list(quarantined(home)) == ["serve/bad.json"]
 
 
-def test_a_full_disk_does_not_end_the_watch(home: Home, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_does_not_end_the_watch(
+    home: Home, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Trouble of the home outside any file (its database cannot be written) is said; the run stays to be built."""
 
     def full(*_rest: object) -> Outcome:
@@ -232,8 +240,12 @@ def until(condition: Callable[[], bool], seconds: float = 90) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, ExitCode.INTERRUPTED.value)])
-def test_files_that_arrive_become_a_run_and_a_signal_ends_the_watch(home: Home, tmp_path: Path, number: signal.Signals, code: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, ExitCode.INTERRUPTED.value)]
+)
+def test_files_that_arrive_become_a_run_and_a_signal_ends_the_watch(
+    home: Home, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
     """Copied or moved in, with a folder: read, built, exported; SIGTERM ends with 0, SIGINT with 130; the log is JSON."""
     traces = pair(tmp_path / "traces")
     with running(home, "--json-log", "--workers", "1") as process:
@@ -254,8 +266,12 @@ def test_files_that_arrive_become_a_run_and_a_signal_ends_the_watch(home: Home, 
     assert not list(home.inbox.iterdir())
 
 
-@pytest.mark.parametrize("error", [KeyError("a bug"), OSError(5, "Input/output error"), UsageError("the home cannot be written")])
-def test_no_error_ends_the_watch(home: Home, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error", [KeyError("a bug"), OSError(5, "Input/output error"), UsageError("the home cannot be written")]
+)
+def test_no_error_ends_the_watch(
+    home: Home, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     """It is reported, and the file is read when a while has passed."""
     (first, _) = pair(tmp_path)
     drop(home, first, "serve/a.json")
@@ -290,7 +306,9 @@ def test_what_could_not_be_moved_is_tried_again_less_and_less_often(
     assert [later - sooner for sooner, later in pairwise(tries)] == [30, 60, 120]
 
 
-def test_a_run_whose_export_failed_is_built_and_exported_again(home: Home, tmp_path: Path, clock: Clock) -> None:
+def test_a_run_whose_export_failed_is_built_and_exported_again(
+    home: Home, tmp_path: Path, clock: Clock
+) -> None:
     """The error is reported, and the run stays due."""
     (first, _) = pair(tmp_path)
     drop(home, first, "serve/a.json")
@@ -309,14 +327,19 @@ def test_a_run_whose_export_failed_is_built_and_exported_again(home: Home, tmp_p
     assert exported == [["serve"], ["serve"]]
 
 
-def test_a_run_that_landed_before_an_error_is_built(home: Home, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_landed_before_an_error_is_built(
+    home: Home, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The database of views could not be renewed after the files had landed: the next rounds find the run unbuilt."""
     (first, _) = pair(tmp_path)
     drop(home, first, "serve/a.json")
     built: list[str] = []
     made = watcher(home, built)
     with monkeypatch.context() as patch:
-        patch.setattr("pipeline.ingest.ingest.write_database", lambda *_rest: (_ for _ in ()).throw(OSError(5, "Input/output error")))
+        patch.setattr(
+            "pipeline.ingest.ingest.write_database",
+            lambda *_rest: (_ for _ in ()).throw(OSError(5, "Input/output error")),
+        )
         made.cycle()
     assert home.run_ids() == ["serve"]
     for _ in range(3):

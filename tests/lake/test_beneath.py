@@ -14,7 +14,7 @@ import pytest
 from pipeline.lake import beneath
 from pipeline.lake.beneath import Replaced, entries, free_place, move
 
-MEMORY = Path("/dev/shm")  # noqa: S108 (another file system than the temporary folder's)
+MEMORY = Path("/dev/shm")
 
 
 def made(folder: Path, *names: str) -> Path:
@@ -33,9 +33,21 @@ def kinds(root: Path) -> dict[str, str]:
 
 def test_every_kind_is_named(tmp_path: Path) -> None:
     """Files, exports, links (to files, folders, nowhere, themselves) and pipes; hidden names are left out."""
-    root = made(tmp_path / "root", "a/b/c.json", "x_pqtdir/StringIds.parquet", "x_pqtdir/T.parquet", ".hidden/f", "y/.f")
+    root = made(
+        tmp_path / "root",
+        "a/b/c.json",
+        "x_pqtdir/StringIds.parquet",
+        "x_pqtdir/T.parquet",
+        ".hidden/f",
+        "y/.f",
+    )
     os.mkfifo(root / "pipe")
-    for name, target in (("to_root", "/"), ("to_file", "a/b/c.json"), ("dangling", "nowhere"), ("loop", "loop")):
+    for name, target in (
+        ("to_root", "/"),
+        ("to_file", "a/b/c.json"),
+        ("dangling", "nowhere"),
+        ("loop", "loop"),
+    ):
         (root / name).symlink_to(target)
     assert kinds(root) == {
         "a/b/c.json": "file",
@@ -67,11 +79,18 @@ def nested(tmp_path: Path) -> Iterator[Callable[[str, int], Path]]:
     subprocess.run(["rm", "-rf", str(tmp_path / "root")], check=True)
 
 
-@pytest.mark.parametrize(("name", "depth", "looked_into"), [("a", 1100, beneath.MAX_DEPTH), ("n" * 200, 25, 4)])
-def test_folders_are_looked_into_to_a_depth(nested: Callable[[str, int], Path], name: str, depth: int, looked_into: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "depth", "looked_into"), [("a", 1100, beneath.MAX_DEPTH), ("n" * 200, 25, 4)]
+)
+def test_folders_are_looked_into_to_a_depth(
+    nested: Callable[[str, int], Path], name: str, depth: int, looked_into: int
+) -> None:
     """Neither a recursion nor a path that the system does not take: the first folder that is too deep is named."""
     found = entries(nested(name, depth))
-    assert sorted((entry.kind, len(entry.place.parts)) for entry in found) == [("deep", looked_into + 1), ("file", 1)]
+    assert sorted((entry.kind, len(entry.place.parts)) for entry in found) == [
+        ("deep", looked_into + 1),
+        ("file", 1),
+    ]
 
 
 def test_no_more_than_so_many_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +125,9 @@ def test_a_closed_folder_is_named(mode: int) -> None:
         root = made(Path(open_to_all) / "root", "closed/f", "open/f")
         (root / "closed").chmod(mode)
         is_mine = os.geteuid() != 0 and mode & 0o500 == 0o500
-        assert kinds_as_nobody(root) == ({"closed/f": "file"} if is_mine else {"closed": "closed"}) | {"open/f": "file"}
+        assert kinds_as_nobody(root) == ({"closed/f": "file"} if is_mine else {"closed": "closed"}) | {
+            "open/f": "file"
+        }
         (root / "closed").chmod(0o700)
 
 
@@ -119,7 +140,13 @@ def test_a_folder_exchanged_for_a_link_is_not_entered(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Not a directory"), beneath.folder(root, ["run"]):
         pass
     with pytest.raises(OSError, match="Not a directory"):
-        move(root, Path("run/secret"), made(tmp_path / "to"), Path("secret"), (outside / "secret").stat().st_ino)
+        move(
+            root,
+            Path("run/secret"),
+            made(tmp_path / "to"),
+            Path("secret"),
+            (outside / "secret").stat().st_ino,
+        )
     assert (outside / "secret").exists()
 
 
@@ -154,7 +181,9 @@ def test_a_folder_where_a_file_was_gets_another_name(tmp_path: Path) -> None:
     """`run/a` is a file in the quarantine, then `run/a/b` comes."""
     root, to = made(tmp_path / "root", "run/a/b"), made(tmp_path / "to", "run/a")
     assert free_place(to, Path("run/a/b")) == Path("run/a.2/b")
-    assert move(root, Path("run/a/b"), to, Path("run/a/b"), inode(root / "run/a/b"), aside=tmp_path) == Path("run/a.2/b")
+    assert move(root, Path("run/a/b"), to, Path("run/a/b"), inode(root / "run/a/b"), aside=tmp_path) == Path(
+        "run/a.2/b"
+    )
 
 
 def test_what_was_exchanged_stays_where_it_is(tmp_path: Path) -> None:
@@ -190,7 +219,10 @@ def test_a_folder_of_another_user_becomes_ours(tmp_path: Path) -> None:
     assert not (root / "x").exists()
 
 
-@pytest.mark.skipif(not MEMORY.is_dir() or MEMORY.stat().st_dev == Path(gettempdir()).stat().st_dev, reason="needs another file system")
+@pytest.mark.skipif(
+    not MEMORY.is_dir() or MEMORY.stat().st_dev == Path(gettempdir()).stat().st_dev,
+    reason="needs another file system",
+)
 def test_a_move_to_another_file_system_is_a_whole_copy_first(tmp_path: Path) -> None:
     """A file with its time, and an export with its files; nothing is left where they were."""
     root = made(MEMORY / f"stepledger-test-{os.getpid()}", "f", "x/StringIds.parquet", "x/T.parquet")

@@ -103,7 +103,9 @@ def test_what_was_compacted_is_not_stale(mine: Home, monkeypatch: pytest.MonkeyP
     assert stale(mine) == []
 
 
-def test_a_compacted_run_that_is_built_again_has_a_folder_again(mine: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compacted_run_that_is_built_again_has_a_folder_again(
+    mine: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The folder wins over the generation, which serves that run no longer; the other run stays."""
     before = mart_rows(mine)
     compacted(mine, ["a", "b"])
@@ -114,7 +116,9 @@ def test_a_compacted_run_that_is_built_again_has_a_folder_again(mine: Home, monk
     assert mart_rows(mine) == before
 
 
-def test_a_reader_never_sees_a_run_twice_while_it_is_built_again(mine: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_never_sees_a_run_twice_while_it_is_built_again(
+    mine: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Between the new folder's commit and the new database, the run is served from its generation."""
     compacted(mine, ["a"])
     no_grace(monkeypatch, mine)
@@ -123,7 +127,9 @@ def test_a_reader_never_sees_a_run_twice_while_it_is_built_again(mine: Home, mon
     def build_and_look(home: Home, *rest: object, **options: object) -> str:
         build_id = build_run(home, *rest, **options)  # type: ignore[arg-type]
         with opened(home) as con:
-            counts.append(duck.rows(con, "SELECT run_id, count(*) FROM run_facts GROUP BY run_id ORDER BY run_id"))
+            counts.append(
+                duck.rows(con, "SELECT run_id, count(*) FROM run_facts GROUP BY run_id ORDER BY run_id")
+            )
         return build_id
 
     monkeypatch.setattr("pipeline.ingest.tasks.build_run", build_and_look)
@@ -131,14 +137,20 @@ def test_a_reader_never_sees_a_run_twice_while_it_is_built_again(mine: Home, mon
     assert counts == [[("a", 1), ("b", 1), ("c", 1)]]
 
 
-def test_a_new_file_of_a_compacted_run_is_read_into_it(mine: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_file_of_a_compacted_run_is_read_into_it(
+    mine: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The run is stale, is built with both ranks, and has a folder again."""
     compacted(mine, ["a"])
     no_grace(monkeypatch, mine)
     drop(mine, rank_trace(tmp_path / "a-rank-1.json", 1, ranks=1), "a/a-rank-1.json")
     assert drain(mine, QUIET).built == ["a"]
     with opened(mine) as con:
-        assert duck.rows(con, "SELECT run_id, traces FROM runs ORDER BY ALL") == [("a", 2), ("b", 1), ("c", 1)]
+        assert duck.rows(con, "SELECT run_id, traces FROM runs ORDER BY ALL") == [
+            ("a", 2),
+            ("b", 1),
+            ("c", 1),
+        ]
 
 
 def test_a_forgotten_run_is_gone_from_its_generation_too(mine: Home, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,12 @@ from tests.support.homes import Called, copied, damage, drop, fingerprint, mart_
 
 QUIET = Progress(quiet=True)
 KINDS = ("empty", "half", "garbage", "missing")
-FILES: dict[Layer, str] = {"raw": "gpu_activity", "config": "run_config", "marts": "steps", "quality": "quality"}
+FILES: dict[Layer, str] = {
+    "raw": "gpu_activity",
+    "config": "run_config",
+    "marts": "steps",
+    "quality": "quality",
+}
 SOME = ("garbage", "missing")
 """One that the bytes show, and one that the names in a folder show."""
 CASES = [pytest.param(layer, kind, id=f"{layer}-{kind}") for layer in FILES for kind in KINDS]
@@ -65,7 +70,9 @@ def mine(two: Home, tmp_path: Path) -> Home:
 
 def file_of(home: Home, layer: Layer, table: str | None = None, run: str = "Hurt") -> Path:
     """One file of a run."""
-    folder = {"raw": home.raw, "config": home.config, "marts": home.marts, "quality": home.quality_lake}[layer] / f"run_id={run}"
+    folder = {"raw": home.raw, "config": home.config, "marts": home.marts, "quality": home.quality_lake}[
+        layer
+    ] / f"run_id={run}"
     return next(folder.rglob(f"{table or FILES[layer]}.parquet"))
 
 
@@ -92,16 +99,29 @@ def test_other_runs_are_read_as_before(two: Home, mine: Home, call: Call, layer:
     """By commands that name them, and by a statement that asks for them alone."""
     hurt(mine, layer, kind)
     sql = f"SELECT * FROM {table_of(layer)} WHERE run_id = 'fine' ORDER BY ALL"
-    for words in (["show", "fine"], ["export", "--run", "fine", "--output", "-"], ["query", sql, "--format", "csv"]):
+    for words in (
+        ["show", "fine"],
+        ["export", "--run", "fine", "--output", "-"],
+        ["query", sql, "--format", "csv"],
+    ):
         asked, expected = call("--home", mine.root, *words), call("--home", two.root, *words)
         assert (asked.code, asked.out) == (0, expected.out)
 
 
 @pytest.mark.parametrize(("layer", "kind"), CASES)
-def test_a_question_over_all_runs_leaves_the_damaged_one_out_and_says_so(mine: Home, call: Call, layer: Layer, kind: str) -> None:
+def test_a_question_over_all_runs_leaves_the_damaged_one_out_and_says_so(
+    mine: Home, call: Call, layer: Layer, kind: str
+) -> None:
     """One line on stderr names the run, the file, and what to do."""
     why = hurt(mine, layer, kind)
-    asked = call("--home", mine.root, "query", f"SELECT DISTINCT run_id FROM {table_of(layer)} WHERE len(run_id) > 0 ORDER BY ALL", "--format", "csv")
+    asked = call(
+        "--home",
+        mine.root,
+        "query",
+        f"SELECT DISTINCT run_id FROM {table_of(layer)} WHERE len(run_id) > 0 ORDER BY ALL",
+        "--format",
+        "csv",
+    )
     assert asked == (0, "run_id\nfine\n", f"left out: run Hurt: {why}\n")
 
 
@@ -123,7 +143,9 @@ def test_status_names_the_file_and_what_to_do(mine: Home, call: Call, layer: Lay
 
 @pytest.mark.parametrize("layer", ["marts", "quality"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_build_makes_again_what_can_be_made(two: Home, mine: Home, call: Call, layer: Layer, kind: str) -> None:
+def test_build_makes_again_what_can_be_made(
+    two: Home, mine: Home, call: Call, layer: Layer, kind: str
+) -> None:
     """Without a run named: the damaged one alone is stale."""
     hurt(mine, layer, kind)
     assert call("--home", mine.root, "build")[:2] == (0, "Hurt\n")
@@ -144,7 +166,9 @@ def test_a_damaged_raw_table_cannot_be_built_from(mine: Home, call: Call, table:
 
 
 @pytest.mark.parametrize("kind", SOME)
-def test_a_run_with_a_damaged_raw_table_comes_back_from_the_archive(two: Home, mine: Home, call: Call, kind: str) -> None:
+def test_a_run_with_a_damaged_raw_table_comes_back_from_the_archive(
+    two: Home, mine: Home, call: Call, kind: str
+) -> None:
     """Forget it and put its originals back, as the message says."""
     hurt(mine, "raw", kind)
     assert call("--home", mine.root, "forget", "Hurt", "--yes").code == 0
@@ -171,7 +195,9 @@ def test_a_new_database_serves_the_other_runs_to_any_client(mine: Home, layer: L
     why = hurt(mine, layer, kind)
     write_database(mine)
     with duckdb.connect(str(mine.database), read_only=True) as con:
-        found = con.execute(f"SELECT DISTINCT run_id FROM {table_of(layer)} WHERE run_id <> 'Hurt'").fetchall()
+        found = con.execute(
+            f"SELECT DISTINCT run_id FROM {table_of(layer)} WHERE run_id <> 'Hurt'"
+        ).fetchall()
         noted = con.execute("FROM left_out").fetchall()
     assert found == [("fine",)]
     if layer in {"raw", "config"} or kind == "missing":
@@ -179,7 +205,9 @@ def test_a_new_database_serves_the_other_runs_to_any_client(mine: Home, layer: L
 
 
 @pytest.mark.parametrize(("layer", "kind"), SOME_CASES)
-def test_check_names_the_damaged_run_and_goes_on(mine: Home, call: Call, monkeypatch: pytest.MonkeyPatch, layer: Layer, kind: str) -> None:
+def test_check_names_the_damaged_run_and_goes_on(
+    mine: Home, call: Call, monkeypatch: pytest.MonkeyPatch, layer: Layer, kind: str
+) -> None:
     """Results that are damaged are written again."""
     monkeypatch.setattr("pipeline.quality.expectations.judge", lambda _con, asked: asked)
     why = hurt(mine, layer, kind)
@@ -204,7 +232,9 @@ def test_the_other_runs_are_compacted(two: Home, mine: Home, call: Call, table: 
 
 
 @pytest.mark.parametrize("kind", SOME)
-def test_a_damaged_folder_does_not_end_the_serving_from_a_generation(two: Home, mine: Home, kind: str) -> None:
+def test_a_damaged_folder_does_not_end_the_serving_from_a_generation(
+    two: Home, mine: Home, kind: str
+) -> None:
     """The folder of a compacted run is there for a while: nothing of it is read."""
     compact_runs(mine, RUNS)
     write_database(mine)
@@ -218,7 +248,9 @@ def test_a_damaged_folder_does_not_end_the_serving_from_a_generation(two: Home, 
 
 @pytest.mark.parametrize("table", ["run_facts", "quality"])
 @pytest.mark.parametrize("kind", SOME)
-def test_a_damaged_generation_is_built_again(two: Home, mine: Home, call: Call, kind: str, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_generation_is_built_again(
+    two: Home, mine: Home, call: Call, kind: str, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is the trouble of the runs served from it, and of no other."""
     monkeypatch.setattr("pipeline.lake.tidy.GRACE_SECONDS", 0)
     gen = compact_runs(mine, ["Hurt"])
@@ -229,7 +261,14 @@ def test_a_damaged_generation_is_built_again(two: Home, mine: Home, call: Call, 
     damage(file, kind)
     why = f"damaged: {file.relative_to(mine.root).as_posix()}: run `stepledger build --run Hurt`"
     assert call("--home", mine.root, "show", "fine") == call("--home", two.root, "show", "fine")
-    asked = call("--home", mine.root, "query", f"SELECT DISTINCT run_id FROM {table} WHERE len(run_id) > 0", "--format", "csv")
+    asked = call(
+        "--home",
+        mine.root,
+        "query",
+        f"SELECT DISTINCT run_id FROM {table} WHERE len(run_id) > 0",
+        "--format",
+        "csv",
+    )
     assert asked == (0, "run_id\nfine\n", f"left out: run Hurt: {why}\n")
     assert state_of(call, mine, "Hurt") == [why]
     assert call("--home", mine.root, "build")[:2] == (0, "Hurt\n")
@@ -264,7 +303,14 @@ def broken_inside(file: Path, *, footer: bool) -> str:
 def test_a_run_with_a_broken_footer_is_left_out(mine: Home, call: Call, layer: Layer) -> None:
     """Its file looks whole, so that only reading it tells."""
     why = broken_inside(file_of(mine, layer), footer=True)
-    asked = call("--home", mine.root, "query", f"SELECT DISTINCT run_id FROM {table_of(layer)} WHERE len(run_id) > 0", "--format", "csv")
+    asked = call(
+        "--home",
+        mine.root,
+        "query",
+        f"SELECT DISTINCT run_id FROM {table_of(layer)} WHERE len(run_id) > 0",
+        "--format",
+        "csv",
+    )
     assert asked == (0, "run_id\nfine\n", f"left out: run Hurt: {why}\n")
 
 
@@ -283,19 +329,28 @@ def test_check_names_a_file_with_broken_rows(mine: Home, call: Call, layer: Laye
     """A statement that meets them fails in one line that says so; one that does not, does not."""
     why = broken_inside(file_of(mine, layer), footer=False)
     asked = call("--home", mine.root, "query", f"FROM {table_of(layer)}")
-    assert (asked.code, asked.out, "`stepledger check` names the file" in asked.err, asked.err.count("\n")) == (2, "", True, 1)
+    assert (
+        asked.code,
+        asked.out,
+        "`stepledger check` names the file" in asked.err,
+        asked.err.count("\n"),
+    ) == (2, "", True, 1)
     assert call("--home", mine.root, "query", f"FROM {table_of(layer)} WHERE run_id = 'fine'").code == 0
     assert call("--home", mine.root, "check", "--run", "Hurt") == (4, "", f"not checked: run Hurt: {why}\n")
 
 
 @pytest.mark.parametrize(("layer", "footer"), [("raw", True), ("raw", False), ("config", True)])
-def test_building_from_a_file_that_is_broken_inside_names_it(mine: Home, call: Call, layer: Layer, footer: bool) -> None:
+def test_building_from_a_file_that_is_broken_inside_names_it(
+    mine: Home, call: Call, layer: Layer, footer: bool
+) -> None:
     """As the trouble of that run."""
     why = broken_inside(file_of(mine, layer), footer=footer)
     assert call("--home", mine.root, "build", "--run", "Hurt") == (4, "", f"run Hurt: {why}\n")
 
 
-def test_an_error_of_the_system_while_building_is_the_runs_trouble(mine: Home, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_system_while_building_is_the_runs_trouble(
+    mine: Home, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A disk that gives an error for one run's file: no traceback, and the next run is built."""
     build_marts = engine.build_marts
 
@@ -307,7 +362,9 @@ def test_an_error_of_the_system_while_building_is_the_runs_trouble(mine: Home, c
     monkeypatch.setattr(engine, "build_marts", failing)
     done = call("--home", mine.root, "rebuild", "--workers", "1")
     assert (done.code, done.out) == (4, "fine\n")
-    assert done.err.startswith("run Hurt: its tables cannot be read or written: [Errno 5] Input/output error: ")
+    assert done.err.startswith(
+        "run Hurt: its tables cannot be read or written: [Errno 5] Input/output error: "
+    )
 
 
 def test_export_of_all_runs_goes_on_with_the_others(mine: Home, call: Call) -> None:
@@ -326,13 +383,19 @@ def test_many_damaged_runs_take_few_lines(home: Home, tmp_path: Path, call: Call
         file_of(home, "marts", run=f"r{number:02}").unlink()
     asked = call("--home", home.root, "query", "SELECT DISTINCT run_id FROM steps", "--format", "csv")
     assert asked.out == "run_id\nfine\n"
-    assert [line.split(":")[1] for line in asked.err.splitlines()] == [f" run r{number:02}" for number in range(10)] + [" 2 more"]
+    assert [line.split(":")[1] for line in asked.err.splitlines()] == [
+        f" run r{number:02}" for number in range(10)
+    ] + [" 2 more"]
 
 
 def test_nothing_is_said_of_whole_runs(two: Home, call: Call) -> None:
     """No file is looked at in vain."""
     assert (damaged_runs(two, {}), incomplete_runs(two, {})) == ({}, {})
-    assert call("--home", two.root, "query", "SELECT count(*) AS n FROM runs", "--format", "csv") == (0, "n\n2\n", "")
+    assert call("--home", two.root, "query", "SELECT count(*) AS n FROM runs", "--format", "csv") == (
+        0,
+        "n\n2\n",
+        "",
+    )
 
 
 def test_what_old_versions_did_not_land_is_not_missing(mine: Home) -> None:
@@ -345,8 +408,24 @@ def test_what_old_versions_did_not_land_is_not_missing(mine: Home) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"PAR1", b"PAR1" * 2, b"PAR1" + bytes(20), bytes(20) + b"PAR1", b"PAR1" + b"\xff\xff\xff\x7f" + b"PAR1", b"PAR1" + bytes(4) + b"PAR2"],
-    ids=["empty", "one end", "ends that overlap", "no end", "no beginning", "a footer longer than the file", "another format"],
+    [
+        b"",
+        b"PAR1",
+        b"PAR1" * 2,
+        b"PAR1" + bytes(20),
+        bytes(20) + b"PAR1",
+        b"PAR1" + b"\xff\xff\xff\x7f" + b"PAR1",
+        b"PAR1" + bytes(4) + b"PAR2",
+    ],
+    ids=[
+        "empty",
+        "one end",
+        "ends that overlap",
+        "no end",
+        "no beginning",
+        "a footer longer than the file",
+        "another format",
+    ],
 )
 def test_what_is_no_whole_parquet_file(tmp_path: Path, data: bytes) -> None:
     """By its size, its ends, and the length of its footer."""

@@ -28,7 +28,9 @@ def private(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["t.json", "t.sqlite", "t.nsys-rep", "n" * 250 + ".json", "日本.json"])
-def test_a_file_that_is_exchanged_or_deleted_is_read_as_it_was_opened(inbox: Path, private: Path, name: str) -> None:
+def test_a_file_that_is_exchanged_or_deleted_is_read_as_it_was_opened(
+    inbox: Path, private: Path, name: str
+) -> None:
     """Readers that open the path again and again see the same bytes to the end."""
     path = inbox / "run" / name
     path.write_text("mine")
@@ -77,7 +79,10 @@ def test_a_file_that_was_taken_away_is_gone(inbox: Path, private: Path) -> None:
 def test_a_pipe_is_refused_without_opening_it(inbox: Path, private: Path, name: str) -> None:
     """Whatever its name: opening it would wait for a writer."""
     os.mkfifo(inbox / "run" / name)
-    with pytest.raises(TraceError, match="found a pipe, which is no regular file"), opened(inbox / "run" / name, private, inbox):
+    with (
+        pytest.raises(TraceError, match="found a pipe, which is no regular file"),
+        opened(inbox / "run" / name, private, inbox),
+    ):
         pass
 
 
@@ -91,7 +96,10 @@ def test_no_link_is_followed_below_the_inbox(inbox: Path, private: Path, tmp_pat
     else:
         (inbox / "run").rmdir()
         (inbox / "run").symlink_to(tmp_path / "outside")
-    with pytest.raises(TraceError, match=r"a symbolic link|Not a directory"), opened(inbox / "run" / "t.json", private, inbox):
+    with (
+        pytest.raises(TraceError, match=r"a symbolic link|Not a directory"),
+        opened(inbox / "run" / "t.json", private, inbox),
+    ):
         pass
 
 
@@ -103,8 +111,13 @@ def test_a_link_that_a_user_names_is_followed(private: Path, tmp_path: Path) -> 
         assert dropped.path.read_text() == "mine"
 
 
-@pytest.mark.parametrize(("mode", "gid", "expected"), [(0o600, None, 0o600), (0o640, None, 0o640), (0o666, None, 0o644), (0o640, -1, 0o600)])
-def test_tables_are_read_by_no_more_users_than_the_file(tmp_path: Path, mode: int, gid: int | None, expected: int) -> None:
+@pytest.mark.parametrize(
+    ("mode", "gid", "expected"),
+    [(0o600, None, 0o600), (0o640, None, 0o640), (0o666, None, 0o644), (0o640, -1, 0o600)],
+)
+def test_tables_are_read_by_no_more_users_than_the_file(
+    tmp_path: Path, mode: int, gid: int | None, expected: int
+) -> None:
     """Nobody may write them; a group counts only where the tables have the same one."""
     (tmp_path / "f.parquet").touch(mode=0o644)
     (tmp_path / "f.parquet").chmod(0o644)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import HomeError, UsageError
-from pipeline.ingest.ingest import Means
+from pipeline.ingest.ingest import ExecutionConfig
 from pipeline.ingest.watch import Watcher
 from pipeline.lake.home import TEMPLATE, Home
 from pipeline.progress import Progress
@@ -34,7 +34,7 @@ import os
 from pathlib import Path
 from pipeline.errors import UsageError
 from pipeline.lake.home import Home
-from pipeline.ingest.ingest import Means
+from pipeline.ingest.ingest import ExecutionConfig
 from pipeline.progress import Progress
 from pipeline.ingest.status import status_rows
 from pipeline.ingest.watch import Watcher
@@ -52,7 +52,24 @@ def test_a_safe_name_is_its_own_id(home: Home, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["..", ".", "", "a/b", "it's", 'say "x"', "two\nlines", "müller", "日本", "-rf", "_template", "x" * 101, "a b", "50%", "a\n"]
+    "name",
+    [
+        "..",
+        ".",
+        "",
+        "a/b",
+        "it's",
+        'say "x"',
+        "two\nlines",
+        "müller",
+        "日本",
+        "-rf",
+        "_template",
+        "x" * 101,
+        "a b",
+        "50%",
+        "a\n",
+    ],
 )
 def test_an_unsafe_name_becomes_a_safe_one_of_its_own(home: Home, name: str) -> None:
     """Whatever the name, its folder has only letters, digits, dot, underscore and hyphen, and starts with none of the last three."""
@@ -109,7 +126,9 @@ def test_a_home_that_duckdb_would_misread_is_refused(tmp_path: Path, folder: str
 
 
 def _holder(home: Home) -> subprocess.Popen[str]:
-    process = subprocess.Popen([sys.executable, "-c", HOLDER, str(home.root)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(home.root)], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     return process
@@ -151,7 +170,7 @@ def test_a_writer_alone_says_nothing(home: Home) -> None:
 
 
 def _held(home: Home, what: str) -> AbstractContextManager[None]:
-    watcher = Watcher(home, Means(), Progress(quiet=True), print)
+    watcher = Watcher(home, ExecutionConfig(), Progress(quiet=True), print)
     return home.writing(print) if what == "writer" else watcher.alone()
 
 
@@ -169,7 +188,9 @@ def test_each_writer_has_a_token_of_its_own_in_the_same_file(home: Home) -> None
     assert all(re.fullmatch("[0-9a-f]{32}", token) for token in tokens)
 
 
-def test_a_disk_without_space_for_the_token_is_the_homes_trouble(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_space_for_the_token_is_the_homes_trouble(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`watch` waits for space and goes on; and the home is free again."""
 
     def full(*_: object) -> int:
@@ -219,7 +240,7 @@ def test_a_lock_of_another_user_is_a_usage_error(home: Home, what: str) -> None:
     """It cannot be opened, and so not be held for ever; the message names the home and not a bug."""
     with _held(home, what):
         pass
-    watcher = "Watcher(home, Means(), Progress(quiet=True), print)"
+    watcher = "Watcher(home, ExecutionConfig(), Progress(quiet=True), print)"
     hold = "home.writing(print)" if what == "writer" else f"{watcher}.alone()"
     code = f"try:\n    with {hold}:\n        print('held')\nexcept UsageError as error:\n    print(error)"
     said = _as_other_user(home, code)

@@ -24,7 +24,7 @@ from pipeline.cli import app
 from pipeline.errors import ExitCode, UsageError
 from pipeline.lake import query
 from pipeline.lake.home import Home
-from pipeline.lake.query import asked, run_query
+from pipeline.lake.query import open_query, run_query
 from pipeline.lake.reading import reading
 from pipeline.present.output import TABLE_ROWS
 from tests.support.homes import command, copied, environment, fingerprint
@@ -195,7 +195,13 @@ def places(built: Home) -> Iterator[dict[str, str]]:
     link, tree = lake / "link.csv", lake / "tree"
     link.symlink_to(secret)
     tree.symlink_to(folder)
-    yield {"LAKE": str(lake), "SECRET": str(secret), "OTHER": str(other), "LINK": str(link), "TREE": str(tree)}
+    yield {
+        "LAKE": str(lake),
+        "SECRET": str(secret),
+        "OTHER": str(other),
+        "LINK": str(link),
+        "TREE": str(tree),
+    }
     link.unlink()
     tree.unlink()
 
@@ -228,7 +234,9 @@ def test_nothing_but_one_reading_statement_runs(built: Home, places: dict[str, s
 
 
 @pytest.mark.parametrize("sql", ELSEWHERE)
-def test_nothing_looks_outside_the_lake(built: Home, places: dict[str, str], monkeypatch: pytest.MonkeyPatch, sql: str) -> None:
+def test_nothing_looks_outside_the_lake(
+    built: Home, places: dict[str, str], monkeypatch: pytest.MonkeyPatch, sql: str
+) -> None:
     """Neither by a path, nor through a link, nor into the process."""
     variable_of_the_caller = pa.table({"a": ["1,2"]})
     monkeypatch.setattr("pipeline.lake.query.table_of_the_module", variable_of_the_caller, raising=False)
@@ -314,7 +322,7 @@ def test_an_answer_too_large_as_text_is_a_usage_error(built: Home, tmp_path: Pat
 def test_memory_is_bounded_only_while_a_query_lasts(built: Home) -> None:
     """Whoever calls it as a library gets its own limit back."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    with asked(built, "SELECT 1"):
+    with open_query(built, "SELECT 1"):
         status = Path("/proc/self/status").read_text(encoding="ascii")
         in_use_bytes = int(status.split("VmData:")[1].split()[0]) * 1024
         assert 0 < resource.getrlimit(resource.RLIMIT_DATA)[0] < in_use_bytes + 2 * query.MEMORY
@@ -328,7 +336,7 @@ def test_no_memory_for_a_thread_is_a_usage_error(built: Home, monkeypatch: pytes
         raise RuntimeError("can't start new thread")
 
     def read_all() -> None:
-        with asked(built, HUGE) as answer:
+        with open_query(built, HUGE) as answer:
             monkeypatch.setattr("pipeline.duck.Thread.start", start)
             list(answer.rows)
 
@@ -400,7 +408,7 @@ def _rebuild(home: Home, run_id: str) -> None:
 
 def test_rows_are_handed_out_while_the_statement_still_runs(built: Home) -> None:
     """An answer of any size is read in batches; what nobody asks for is never computed, and the session closes at once."""
-    with asked(built, HUGE) as answer:
+    with open_query(built, HUGE) as answer:
         assert answer.columns == ["range"]
         assert [next(answer.rows)[0] for _ in range(30_000)] == list(range(30_000))
 
@@ -408,8 +416,15 @@ def test_rows_are_handed_out_while_the_statement_still_runs(built: Home) -> None
 @pytest.mark.parametrize("form", ["csv", "json"])
 def test_a_large_answer_is_printed_whole_and_in_order(built: Home, form: str) -> None:
     """Over the seams between batches, too."""
-    done = CliRunner().invoke(app.app, ["--home", str(built.root), "query", "SELECT n FROM range(25_001) AS r (n)", "--format", form])
-    rows = [r["n"] for r in json.loads(done.stdout)] if form == "json" else [int(line) for line in done.stdout.splitlines()[1:]]
+    done = CliRunner().invoke(
+        app.app,
+        ["--home", str(built.root), "query", "SELECT n FROM range(25_001) AS r (n)", "--format", form],
+    )
+    rows = (
+        [r["n"] for r in json.loads(done.stdout)]
+        if form == "json"
+        else [int(line) for line in done.stdout.splitlines()[1:]]
+    )
     assert rows == list(range(25_001))
 
 
@@ -424,13 +439,18 @@ def test_a_table_of_an_endless_answer_ends_and_says_so(built: Home) -> None:
 @pytest.mark.parametrize("sql", ENDLESS.values(), ids=ENDLESS)
 def test_a_query_over_its_time_is_stopped(built: Home, sql: str) -> None:
     """Wrong usage, with the option that allows more; the home can be asked again."""
-    with pytest.raises(UsageError, match=r"not finished after 0\.2 s and was stopped; .*--timeout SECONDS"), asked(built, sql, 0.2) as answer:
+    with (
+        pytest.raises(UsageError, match=r"not finished after 0\.2 s and was stopped; .*--timeout SECONDS"),
+        open_query(built, sql, 0.2) as answer,
+    ):
         for _ in answer.rows:
             pass
     assert run_query(built, "SELECT 1") == (["1"], [(1,)])
 
 
-def test_the_time_of_a_query_is_an_option_with_a_default(built: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_a_query_is_an_option_with_a_default(
+    built: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """0 is no limit; less is refused."""
     limits: list[float] = []
 
@@ -443,12 +463,22 @@ def test_the_time_of_a_query_is_an_option_with_a_default(built: Home, monkeypatc
 
     monkeypatch.setattr(duck, "Patience", Noted)
     for option in ([], ["--timeout", "0"], ["--timeout", "1e3"]):
-        assert CliRunner().invoke(app.app, ["--home", str(built.root), "query", "SELECT 1", *option]).exit_code == 0
+        assert (
+            CliRunner().invoke(app.app, ["--home", str(built.root), "query", "SELECT 1", *option]).exit_code
+            == 0
+        )
     assert limits == [query.TIMEOUT_S, 0, 1000]
-    assert CliRunner().invoke(app.app, ["--home", str(built.root), "query", "SELECT 1", "--timeout", "-1"]).exit_code == ExitCode.USAGE
+    assert (
+        CliRunner()
+        .invoke(app.app, ["--home", str(built.root), "query", "SELECT 1", "--timeout", "-1"])
+        .exit_code
+        == ExitCode.USAGE
+    )
 
 
-@pytest.mark.parametrize("sql", [ENDLESS["no_row"], ENDLESS["sum"], ENDLESS["recursion"]], ids=["no_row", "sum", "recursion"])
+@pytest.mark.parametrize(
+    "sql", [ENDLESS["no_row"], ENDLESS["sum"], ENDLESS["recursion"]], ids=["no_row", "sum", "recursion"]
+)
 def test_ctrl_c_stops_an_endless_query(built: Home, tmp_path: Path, sql: str) -> None:
     """Exit 130, and nothing is left: neither in the home nor where it spills."""
     before = fingerprint(built.root)
@@ -481,7 +511,9 @@ def _asking(home: Home, spill: Path, sql: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("limit_s", "code", "said"), [(0.1, ExitCode.USAGE, "too long"), (0, ExitCode.INTERRUPTED, "")])
+@pytest.mark.parametrize(
+    ("limit_s", "code", "said"), [(0.1, ExitCode.USAGE, "too long"), (0, ExitCode.INTERRUPTED, "")]
+)
 def test_what_cannot_be_stopped_does_not_keep_the_process(limit_s: float, code: ExitCode, said: str) -> None:
     """DuckDB sees no interrupt inside one long function call: the process ends all the same, at the limit as at Ctrl-C."""
     program = (
@@ -490,11 +522,15 @@ def test_what_cannot_be_stopped_does_not_keep_the_process(limit_s: float, code: 
         f"if not {limit_s}: threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
         f"duck.Patience({limit_s}, 'too long').wait(lambda: time.sleep(600), lambda: None)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
     assert (done.returncode, done.stderr) == (code, f"stepledger: error: {said}\n" if said else "")
 
 
-def test_a_rebuild_before_the_first_row_is_out_asks_again(built: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rebuild_before_the_first_row_is_out_asks_again(
+    built: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The answer is of one build, and nobody notices."""
     home, tries = copied(built, tmp_path / "home"), []
     start = query._Stream.start
@@ -514,7 +550,7 @@ def test_a_rebuild_before_the_first_row_is_out_asks_again(built: Home, tmp_path:
 def test_a_rebuild_behind_the_first_row_is_an_error_that_asks_to_repeat(built: Home, tmp_path: Path) -> None:
     """What is printed cannot be taken back; a JSON of it is left without its end."""
     home = copied(built, tmp_path / "home")
-    with asked(home, "FROM range(50_000)") as answer:
+    with open_query(home, "FROM range(50_000)") as answer:
         next(answer.rows)
         _rebuild(home, "a")
         with pytest.raises(UsageError, match=r"rebuilt while the answer was printed.*ask again"):
@@ -524,7 +560,7 @@ def test_a_rebuild_behind_the_first_row_is_an_error_that_asks_to_repeat(built: H
 def test_a_run_that_comes_while_an_answer_is_printed_is_no_error(built: Home, tmp_path: Path) -> None:
     """The statement does not see it."""
     home = copied(built, tmp_path / "home")
-    with asked(home, "FROM range(50_000)") as answer:
+    with open_query(home, "FROM range(50_000)") as answer:
         next(answer.rows)
         shutil.copytree(home.mart_run("a"), home.mart_run("new"))
         assert len(list(answer.rows)) == 50_000 - 1
@@ -534,7 +570,8 @@ def test_the_session_has_bounds_and_spills_outside_the_home(built: Home) -> None
     """Memory and spilled bytes are limited, and a home that is only readable stays untouched."""
     with reading(built) as con:
         ((memory, most, spill),) = duck.rows(
-            con, "SELECT current_setting('memory_limit'), current_setting('max_temp_directory_size'), current_setting('temp_directory')"
+            con,
+            "SELECT current_setting('memory_limit'), current_setting('max_temp_directory_size'), current_setting('temp_directory')",
         )
     assert (memory, most) == ("1.8 GiB", "14.9 GiB")
     assert Path(spill).parent == Path(gettempdir())

@@ -95,7 +95,17 @@ def test_a_bad_run_toml_is_quarantined_and_the_traces_go_on(home: Home, tmp_path
 
 
 @pytest.mark.parametrize(
-    "text", ["layers = ", "layers = '61'", "layers = true", "layers = 61.5", "layers = 0", "tp = -8", "[model]\nname = 'x'", "unheard = 1"]
+    "text",
+    [
+        "layers = ",
+        "layers = '61'",
+        "layers = true",
+        "layers = 61.5",
+        "layers = 0",
+        "tp = -8",
+        "[model]\nname = 'x'",
+        "unheard = 1",
+    ],
 )
 def test_what_a_run_toml_may_not_say(tmp_path: Path, text: str) -> None:
     """No TOML, a wrong type, a number that is not above 0, a table, an unknown key: refused with the file's name."""
@@ -129,7 +139,10 @@ def test_what_may_not_be_said(key: str, value: object) -> None:
 
 def test_every_fact_can_be_said() -> None:
     """Each field of the contract takes a value of its type; a whole number of ms is a number."""
-    values: dict[str, Any] = {name: {"INTEGER": 8, "DOUBLE": 12, "VARCHAR": "x", "BOOLEAN": False}[kind] for name, kind in fields().items()}
+    values: dict[str, Any] = {
+        name: {"INTEGER": 8, "DOUBLE": 12, "VARCHAR": "x", "BOOLEAN": False}[kind]
+        for name, kind in fields().items()
+    }
     values["groups"] = "tp:0,1"
     assert checked(values) == values
 
@@ -141,7 +154,20 @@ def test_groups_are_purposes_and_their_ranks(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["", "0,1", "tp=0,1", "tp:0-3", "tp:0,1;", "tp:0, 1", "xx:0,1", "tp:0,1;tp:1,2", "tp:0,0", "tp:1234567", "tp:0,1\n"]
+    "value",
+    [
+        "",
+        "0,1",
+        "tp=0,1",
+        "tp:0-3",
+        "tp:0,1;",
+        "tp:0, 1",
+        "xx:0,1",
+        "tp:0,1;tp:1,2",
+        "tp:0,0",
+        "tp:1234567",
+        "tp:0,1\n",
+    ],
 )
 def test_groups_that_cannot_be(value: str) -> None:
     """Another form, an unknown purpose, or a rank twice for one purpose: refused with what it should look like, or the rank."""
@@ -190,7 +216,9 @@ def told(one: Home, tmp_path_factory: pytest.TempPathFactory) -> Home:
     """A copy of that home of which the command was told a few facts."""
     home = copied(one, tmp_path_factory.mktemp("told") / "home")
     describe(home, "serve", {"model": "said before"})
-    done = command("--home", home.root, "describe", "serve", "--layers", "2", "--hidden", "7168", "--tpot-ms", "0.05")
+    done = command(
+        "--home", home.root, "describe", "serve", "--layers", "2", "--hidden", "7168", "--tpot-ms", "0.05"
+    )
     assert (done.returncode, done.stdout) == (0, "serve\n"), done.stderr
     return home
 
@@ -204,13 +232,17 @@ def test_describing_a_run_rebuilds_it(one: Home, told: Home) -> None:
     """With the hidden size known, all-reduces without arguments have a message size, and say where it came from."""
     question = "SELECT DISTINCT msg_nelems, msg_source FROM activity WHERE category = 'allreduce'"
     assert [tuple(row) for row in run_query(one, question)[1]] == [(None, None)]
-    assert [tuple(row) for row in run_query(told, question)[1]] == [(2 * 7168, "scheduled tokens x hidden_size")]
+    assert [tuple(row) for row in run_query(told, question)[1]] == [
+        (2 * 7168, "scheduled tokens x hidden_size")
+    ]
 
 
 def test_show_compares_with_the_measured_time(told: Home) -> None:
     """The measured time, the trace's, and how many times that it is."""
     shown = command("--home", told.root, "show", "serve", columns=160)
-    assert "measured without a profiler: 0.05 ms a token; this trace: 0.100 ms, 2.00 times that" in shown.stdout, shown.stdout
+    assert (
+        "measured without a profiler: 0.05 ms a token; this trace: 0.100 ms, 2.00 times that" in shown.stdout
+    ), shown.stdout
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,9 @@ def _home(tmp_path: Path, text: str | None = None) -> Home:
 
 def test_without_a_file_all_cores_work(tmp_path: Path) -> None:
     """Workers are the cores, building takes a gigabyte each, spilling goes to staging."""
-    assert load_settings(_home(tmp_path)) == Settings(workers=os.cpu_count() or 1, memory_limit="1GB", spill=None)
+    assert load_settings(_home(tmp_path)) == Settings(
+        workers=os.cpu_count() or 1, memory_limit="1GB", spill=None
+    )
 
 
 def test_the_home_says_and_the_command_line_overrules(tmp_path: Path) -> None:
@@ -42,7 +44,10 @@ def test_a_relative_homes_spill_folder_is_absolute(tmp_path: Path, monkeypatch: 
     assert load_settings(Home(Path())).spill == tmp_path / "scratch"
 
 
-@pytest.mark.parametrize("text", ["workers = 0", "workers = true", 'memory_limit = "lots"', "memory_limit = 3", "colour = 1", "workers ="])
+@pytest.mark.parametrize(
+    "text",
+    ["workers = 0", "workers = true", 'memory_limit = "lots"', "memory_limit = 3", "colour = 1", "workers ="],
+)
 def test_a_wrong_setting_is_said(tmp_path: Path, text: str) -> None:
     """The file, the key and what may stand there."""
     with pytest.raises(UsageError, match=r"settings\.toml|is no size"):

@@ -6,6 +6,7 @@ import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import orjson
@@ -134,8 +135,9 @@ def states(call: Call, home: Home, where: str) -> list[str]:
 
 def test_every_command_is_among_the_calls() -> None:
     """A new command has its place in one of the lists."""
-    assert {*get_command(app.app).commands} == {words[0] for words in (*READING, *OTHERS)} | {"watch"}  # type: ignore[attr-defined]
-    assert {*get_command(app.app).commands["whatif"].commands} == {words[1] for words in READING if words[0] == "whatif"}  # type: ignore[attr-defined]
+    commands: dict[str, Any] = get_command(app.app).commands  # type: ignore[attr-defined]
+    assert {*commands} == {words[0] for words in (*READING, *OTHERS)} | {"watch"}
+    assert {*commands["whatif"].commands} == {words[1] for words in READING if words[0] == "whatif"}
 
 
 @pytest.mark.parametrize("words", READING, ids=named)
@@ -151,7 +153,9 @@ def test_an_older_home_is_not_read(old: tuple[Home, int], call: Call, words: lis
 def test_status_of_an_older_home_lists_what_it_can(old: tuple[Home, int], call: Call) -> None:
     """The quarantined file with its reason, the disk, and the version in a row of its own."""
     home, version = old
-    assert states(call, home, "database") == [f"written by stepledger 0.1.0 (tables of version {version}): run `stepledger build`"]
+    assert states(call, home, "database") == [
+        f"written by stepledger 0.1.0 (tables of version {version}): run `stepledger build`"
+    ]
     (reason,) = states(call, home, "quarantine")
     assert reason.startswith("bad.json: traceEvents: found no kernel")
     assert len(states(call, home, "disk")) == 7
@@ -159,7 +163,9 @@ def test_status_of_an_older_home_lists_what_it_can(old: tuple[Home, int], call: 
 
 
 @pytest.mark.parametrize("commit", OLD)
-def test_build_makes_of_an_older_home_what_a_fresh_one_holds(fresh: Home, tmp_path: Path, call: Call, commit: str) -> None:
+def test_build_makes_of_an_older_home_what_a_fresh_one_holds(
+    fresh: Home, tmp_path: Path, call: Call, commit: str
+) -> None:
     """Every row of every mart: the raw tables of these versions have all columns of today, and latency tables have no row of a trace."""
     home = unpacked(commit, tmp_path / "home")
     expected = fresh
@@ -185,24 +191,34 @@ def test_what_was_quarantined_by_an_older_version_stays(tmp_path: Path, call: Ca
 
 
 @pytest.mark.parametrize("words", [["run"], ["rebuild"], ["build", "--run", "serve"], ["demo"]], ids=named)
-def test_other_writing_commands_bring_an_older_home_up_to_date_too(tmp_path: Path, call: Call, words: list[str]) -> None:
+def test_other_writing_commands_bring_an_older_home_up_to_date_too(
+    tmp_path: Path, call: Call, words: list[str]
+) -> None:
     """As they build what is stale."""
     home = unpacked("bfa57ae", tmp_path / "home")
     assert call("--home", home.root, *words).code == 0
     assert call("--home", home.root, "show", "serve").code == 0
 
 
-def test_a_run_that_is_not_built_yet_is_left_out_of_a_home_that_others_brought_up_to_date(tmp_path: Path, call: Call) -> None:
+def test_a_run_that_is_not_built_yet_is_left_out_of_a_home_that_others_brought_up_to_date(
+    tmp_path: Path, call: Call
+) -> None:
     """Landing without building writes the views of today, and the old marts have other columns."""
     home = unpacked("e4c7892", tmp_path / "home")
     trace = rank_trace(tmp_path / "x-rank-0.json", ranks=1)
     assert call("--home", home.root, "ingest", trace, "--run", "new", "--no-build").code == 0
     why = f"its tables are of version 2, those of this stepledger of version {OURS}: run `stepledger build --run serve`"
-    assert call("--home", home.root, "query", "SELECT count(*) AS n FROM steps", "--format", "csv") == (0, "n\n0\n", f"left out: run serve: {why}\n")
+    assert call("--home", home.root, "query", "SELECT count(*) AS n FROM steps", "--format", "csv") == (
+        0,
+        "n\n0\n",
+        f"left out: run serve: {why}\n",
+    )
     assert call("--home", home.root, "show", "serve") == (2, "", f"stepledger: error: run serve: {why}\n")
     assert states(call, home, "run") == [why]
     assert call("--home", home.root, "build")[:2] == (0, "new\nserve\n")
-    assert call("--home", home.root, "query", "SELECT DISTINCT run_id FROM steps ORDER BY 1", "--format", "csv") == (0, "run_id\nnew\nserve\n", "")
+    assert call(
+        "--home", home.root, "query", "SELECT DISTINCT run_id FROM steps ORDER BY 1", "--format", "csv"
+    ) == (0, "run_id\nnew\nserve\n", "")
 
 
 @pytest.mark.parametrize("words", [*READING, *OTHERS], ids=named)
@@ -221,10 +237,18 @@ def test_watch_refuses_a_newer_home(newer: Home) -> None:
     """It ends, and changes nothing."""
     before = fingerprint(newer.root)
     done = command("--home", newer.root, "watch")
-    assert (done.returncode, "newer than this one" in done.stderr, fingerprint(newer.root)) == (2, True, before)
+    assert (done.returncode, "newer than this one" in done.stderr, fingerprint(newer.root)) == (
+        2,
+        True,
+        before,
+    )
 
 
-@pytest.mark.parametrize("words", [["show", "serve"], ["runs"], ["status"], ["run"], ["build"], ["rebuild"], ["forget", "serve", "--yes"]], ids=named)
+@pytest.mark.parametrize(
+    "words",
+    [["show", "serve"], ["runs"], ["status"], ["run"], ["build"], ["rebuild"], ["forget", "serve", "--yes"]],
+    ids=named,
+)
 def test_a_newer_home_without_its_database_is_refused(mine: Home, call: Call, words: list[str]) -> None:
     """The tables of any run tell."""
     with_version(mine, "serve", OURS + 1)
@@ -232,11 +256,16 @@ def test_a_newer_home_without_its_database_is_refused(mine: Home, call: Call, wo
     before = fingerprint(mine.root)
     done = call("--home", mine.root, *words)
     assert (done.code, done.out) == (2, "")
-    assert f"written by stepledger (tables of version {OURS + 1}), newer than this one ({__version__}): upgrade stepledger" in done.err
+    assert (
+        f"written by stepledger (tables of version {OURS + 1}), newer than this one ({__version__}): upgrade stepledger"
+        in done.err
+    )
     assert fingerprint(mine.root) == before
 
 
-def test_one_newer_run_is_never_built_down(mine: Home, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_newer_run_is_never_built_down(
+    mine: Home, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It came from another home, say: it is left out, neither built nor compacted, and the others go on."""
     ingest_into(mine, rank_trace(tmp_path / "x-rank-0.json", ranks=1), run="other")
     with_version(mine, "serve", OURS + 1)
@@ -252,15 +281,21 @@ def test_one_newer_run_is_never_built_down(mine: Home, tmp_path: Path, call: Cal
 @pytest.mark.parametrize("words", READING, ids=named)
 def test_a_home_in_another_place_is_not_read(elsewhere: Home, call: Call, words: list[str]) -> None:
     """Every command says the same."""
-    message = f"{elsewhere.root}: its views do not find their files (was the home moved?): run `stepledger build`"
+    message = (
+        f"{elsewhere.root}: its views do not find their files (was the home moved?): run `stepledger build`"
+    )
     assert call("--home", elsewhere.root, *words) == (2, "", f"stepledger: error: {message}\n")
 
 
-def test_build_repairs_a_home_that_was_moved(fresh: Home, elsewhere: Home, tmp_path: Path, call: Call) -> None:
+def test_build_repairs_a_home_that_was_moved(
+    fresh: Home, elsewhere: Home, tmp_path: Path, call: Call
+) -> None:
     """Nothing is built again for it; `status` says what is wrong until then."""
     home = Home(tmp_path / "home")
     shutil.copytree(elsewhere.root, home.root)
-    assert states(call, home, "database") == ["its views do not find their files (was the home moved?): run `stepledger build`"]
+    assert states(call, home, "database") == [
+        "its views do not find their files (was the home moved?): run `stepledger build`"
+    ]
     assert call("--home", home.root, "build")[:2] == (0, "")
     assert (states(call, home, "database"), states(call, home, "run")) == ([], states(call, fresh, "run"))
     assert mart_rows(home) == mart_rows(fresh)
@@ -276,7 +311,10 @@ def test_a_database_that_cannot_be_opened_is_named_and_written_again(mine: Home,
     """Not a traceback."""
     mine.database.write_bytes(b"no database")
     done = call("--home", mine.root, "runs")
-    assert (done.code, f"{mine.database}: it cannot be opened: run `stepledger build`" in done.err) == (2, True)
+    assert (done.code, f"{mine.database}: it cannot be opened: run `stepledger build`" in done.err) == (
+        2,
+        True,
+    )
     assert call("--home", mine.root, "build").code == 0
     assert call("--home", mine.root, "runs").code == 0
 
@@ -285,11 +323,19 @@ def test_the_database_says_who_wrote_it(fresh: Home) -> None:
     """For any client, with what each column means."""
     with duckdb.connect(str(fresh.database), read_only=True) as con:
         assert duck.dicts(con, "FROM written_by") == [
-            {"stepledger_version": __version__, "contract_version": OURS, "home": str(fresh.root), "lake": str(fresh.root / "lake")}
+            {
+                "stepledger_version": __version__,
+                "contract_version": OURS,
+                "home": str(fresh.root),
+                "lake": str(fresh.root / "lake"),
+            }
         ]
         views = "SELECT view_name, comment IS NOT NULL FROM duckdb_views() WHERE view_name IN ('written_by', 'left_out') ORDER BY 1"
         columns = "SELECT count(*) FROM duckdb_columns() WHERE table_name IN ('written_by', 'left_out') AND comment IS NULL"
-        assert (con.execute(views).fetchall(), con.execute(columns).fetchall()) == ([("left_out", True), ("written_by", True)], [(0,)])
+        assert (con.execute(views).fetchall(), con.execute(columns).fetchall()) == (
+            [("left_out", True), ("written_by", True)],
+            [(0,)],
+        )
 
 
 def test_who_asks_in_python_gets_a_usage_error(old: tuple[Home, int]) -> None:

@@ -65,7 +65,10 @@ def test_templates_never_show(built: Home) -> None:
 def test_a_run_called_2026_stays_text(built: Home) -> None:
     """Its name is not taken for a number, in raw tables and in marts."""
     for table in ("runs", "steps", "raw.gpu_activity"):
-        assert ask(built, f"SELECT DISTINCT run_id, typeof(run_id) FROM {table} ORDER BY 1") == [("2026", "VARCHAR"), ("a", "VARCHAR")]
+        assert ask(built, f"SELECT DISTINCT run_id, typeof(run_id) FROM {table} ORDER BY 1") == [
+            ("2026", "VARCHAR"),
+            ("a", "VARCHAR"),
+        ]
 
 
 def test_a_query_of_one_run_reads_one_runs_file(built: Home) -> None:
@@ -82,22 +85,31 @@ def test_a_window_over_one_run_counts_that_run_alone(built: Home, table: str, ho
     """DuckDB 2.0 forgets the filter on run_id in a window without an order, unless it is kept from it; in any client."""
     with duckdb.connect(str(built.database), read_only=True) if how == "plain" else opened(built) as con:
         window = f"SELECT DISTINCT n FROM (SELECT count(*) OVER (PARTITION BY kind) AS n FROM {table} WHERE run_id = 'a' AND kind = 'kernel')"
-        assert duck.rows(con, window) == duck.rows(con, f"SELECT count(*) FROM {table} WHERE run_id = 'a' AND kind = 'kernel'")
+        assert duck.rows(con, window) == duck.rows(
+            con, f"SELECT count(*) FROM {table} WHERE run_id = 'a' AND kind = 'kernel'"
+        )
 
 
 def test_duckdb_still_has_the_fault_that_is_worked_around(tmp_path: Path) -> None:
     """When this fails, DuckDB was mended: drop NO_SELF_JOINED_WINDOWS and the union in the views."""
     for run, rows in (("a", 2), ("b", 5)):
         (tmp_path / f"run_id={run}").mkdir()
-        duckdb.execute(f"COPY (SELECT 1 AS k FROM range({rows})) TO '{tmp_path}/run_id={run}/t.parquet' (FORMAT parquet)").fetchall()
+        duckdb.execute(
+            f"COPY (SELECT 1 AS k FROM range({rows})) TO '{tmp_path}/run_id={run}/t.parquet' (FORMAT parquet)"
+        ).fetchall()
     scan = f"read_parquet('{tmp_path}/*/t.parquet', hive_types = {{'run_id': VARCHAR}})"
-    window = f"SELECT DISTINCT n FROM (SELECT count(*) OVER (PARTITION BY k) AS n FROM {scan} WHERE run_id = 'a')"
+    window = (
+        f"SELECT DISTINCT n FROM (SELECT count(*) OVER (PARTITION BY k) AS n FROM {scan} WHERE run_id = 'a')"
+    )
     assert duckdb.execute(window).fetchall() == [(7,)]
 
 
 def test_views_have_the_columns_of_their_contracts(built: Home) -> None:
     """Names, and the sentence of each column as its comment."""
-    found = ask(built, "SELECT column_name, comment FROM duckdb_columns() WHERE table_name = 'steps' AND schema_name = 'main' ORDER BY column_index")
+    found = ask(
+        built,
+        "SELECT column_name, comment FROM duckdb_columns() WHERE table_name = 'steps' AND schema_name = 'main' ORDER BY column_index",
+    )
     assert found == [(c.name, c.doc) for c in contracts("marts")["steps"].columns]
 
 
@@ -153,7 +165,9 @@ def test_a_replaced_build_is_deleted_after_the_grace_time_only(mine: Home) -> No
     assert not unfinished.exists()
 
 
-def test_a_replaced_build_is_deleted_when_the_grace_time_is_over(mine: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replaced_build_is_deleted_when_the_grace_time_is_over(
+    mine: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Disk space comes back."""
     (mine.staging / "old-x").mkdir()
     later = time.time() + GRACE_SECONDS + 1
@@ -193,7 +207,9 @@ def test_marts_without_what_tells_their_version_are_stale(mine: Home) -> None:
     """The oldest of all had no such column."""
     facts = mine.mart_run("a") / "run_facts.parquet"
     with duckdb.connect() as con:
-        con.execute(f"CREATE TABLE f AS SELECT * EXCLUDE (contract_version) FROM read_parquet({literal(facts)}, hive_partitioning = false)")
+        con.execute(
+            f"CREATE TABLE f AS SELECT * EXCLUDE (contract_version) FROM read_parquet({literal(facts)}, hive_partitioning = false)"
+        )
         con.execute(f"COPY f TO {literal(facts)} (FORMAT parquet)")
     assert stale(mine) == ["a"]
 
@@ -277,7 +293,9 @@ ARRIVING = 50 if os.environ.get("STEPLEDGER_SOAK") else 8
 """How many traces arrive while others read."""
 
 
-def test_readers_see_no_error_and_no_mixture_while_traces_arrive_and_a_run_is_rebuilt(home: Home, tmp_path: Path) -> None:
+def test_readers_see_no_error_and_no_mixture_while_traces_arrive_and_a_run_is_rebuilt(
+    home: Home, tmp_path: Path
+) -> None:
     """Traces arrive one after another, each a build, and one run is rebuilt under turning rules; processes that read all the while never notice."""
     answers: list[list[object]] = []
     for variant in ("AllReduce", "nvjet"):
@@ -296,7 +314,11 @@ def test_readers_see_no_error_and_no_mixture_while_traces_arrive_and_a_run_is_re
                 home.user_rules.write_text(VARIANT.format(name=variant))
                 build(home, ["turning"], QUIET)
             for rank in range(ARRIVING):
-                ingest_into(home, rank_trace(tmp_path / f"x{rank}.json", rank, ranks=ARRIVING, steps=1), run="arriving")
+                ingest_into(
+                    home,
+                    rank_trace(tmp_path / f"x{rank}.json", rank, ranks=ARRIVING, steps=1),
+                    run="arriving",
+                )
         finally:
             stop.touch()
         saw = {"query": json.loads(query.communicate()[0]), "plain": json.loads(plain.communicate()[0])}
@@ -308,4 +330,8 @@ def test_readers_see_no_error_and_no_mixture_while_traces_arrive_and_a_run_is_re
 
 
 def _reader(how: str, home: Home, stop: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-m", "tests.support.reader", how, str(home.root), str(stop)], stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.support.reader", how, str(home.root), str(stop)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )

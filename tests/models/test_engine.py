@@ -70,7 +70,13 @@ def test_dependencies_are_read_from_the_sql(write_models: WriteModels) -> None:
         marts__mart="SELECT * FROM int_a LEFT JOIN int_b USING (x)",
     )
     needs = {m.name: m.needs for m in models()}
-    assert needs == {"stg_a": set(), "stg_b": set(), "int_a": {"stg_a"}, "int_b": {"stg_b"}, "mart": {"int_a", "int_b"}}
+    assert needs == {
+        "stg_a": set(),
+        "stg_b": set(),
+        "int_a": {"stg_a"},
+        "int_b": {"stg_b"},
+        "mart": {"int_a", "int_b"},
+    }
 
 
 def test_a_circle_is_said(write_models: WriteModels) -> None:
@@ -103,12 +109,24 @@ def test_the_hash_changes_with_a_model_and_with_a_macro(write_models: WriteModel
 def raw_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The landed tables of one small trace."""
     folder = tmp_path_factory.mktemp("raw")
-    return read_raw(write_trace(folder / "r0.json", StepBuilder().step([(GEMM, 100)]).step([(GEMM, 100)]).events), folder)
+    return read_raw(
+        write_trace(folder / "r0.json", StepBuilder().step([(GEMM, 100)]).step([(GEMM, 100)]).events), folder
+    )
 
 
 def _build(raw_run: Path, out: Path) -> None:
     out.mkdir(parents=True)
-    build_marts(raw_run, "run", out, few_rules(), "build", "inputs", spill=out / "spill", threads=1, memory_limit="500MB")
+    build_marts(
+        raw_run,
+        "run",
+        out,
+        few_rules(),
+        "build",
+        "inputs",
+        spill=out / "spill",
+        threads=1,
+        memory_limit="500MB",
+    )
 
 
 def _with(name: str, sql: str) -> Callable[[], tuple[Model, ...]]:
@@ -125,16 +143,37 @@ def test_a_build_writes_every_mart_as_its_contract_says(raw_run: Path, tmp_path:
 @pytest.mark.parametrize(
     ("wrong", "error", "said"),
     [
-        ("SELECT * EXCLUDE (idle_ns) FROM ({sql})", ModelError, r"marts\.timeline is not what schemas/marts/timeline\.toml says: .*idle_ns"),
-        ("SELECT * REPLACE ('much' AS idle_ns) FROM ({sql})", ModelError, r"marts\.timeline is not what schemas/marts/timeline\.toml says: .*much"),
-        ("SELECT * REPLACE (NULL AS idle_ns) FROM ({sql})", ContractError, r"marts\.timeline: NULL where schemas/ says never: {'idle_ns': 1}"),
-        ("FROM ({sql}) UNION ALL FROM ({sql})", ContractError, r'marts\.timeline: "trace_id", "device" is not unique'),
+        (
+            "SELECT * EXCLUDE (idle_ns) FROM ({sql})",
+            ModelError,
+            r"marts\.timeline is not what schemas/marts/timeline\.toml says: .*idle_ns",
+        ),
+        (
+            "SELECT * REPLACE ('much' AS idle_ns) FROM ({sql})",
+            ModelError,
+            r"marts\.timeline is not what schemas/marts/timeline\.toml says: .*much",
+        ),
+        (
+            "SELECT * REPLACE (NULL AS idle_ns) FROM ({sql})",
+            ContractError,
+            r"marts\.timeline: NULL where schemas/ says never: {'idle_ns': 1}",
+        ),
+        (
+            "FROM ({sql}) UNION ALL FROM ({sql})",
+            ContractError,
+            r'marts\.timeline: "trace_id", "device" is not unique',
+        ),
         ("SELECT * FROM nowhere", ModelError, r"sql/marts/timeline\.sql: .*nowhere"),
     ],
     ids=["a column missing", "a value of another type", "a NULL", "a key repeated", "SQL that fails"],
 )
 def test_a_result_that_breaks_its_contract_names_its_table(
-    raw_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str, error: type[ModelError], said: str
+    raw_run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    wrong: str,
+    error: type[ModelError],
+    said: str,
 ) -> None:
     """The build fails with the exit code for models, and nobody sees the marts."""
     sql = next(m.sql for m in models() if m.name == "timeline")

@@ -33,7 +33,12 @@ def rows(found: tuple[list[str], list[list[object]]]) -> list[dict[str, object]]
 def test_the_rule_that_claims_a_name_stands_first(home: Home) -> None:
     """With where it files it, and why."""
     first = rows(explain_name(home, ALL_REDUCE, None))[0]
-    assert (first["verdict"], first["category"], first["rollup"], first["origin"]) == ("claims it", "allreduce", "AllReduce", "built-in")
+    assert (first["verdict"], first["category"], first["rollup"], first["origin"]) == (
+        "claims it",
+        "allreduce",
+        "AllReduce",
+        "built-in",
+    )
 
 
 def test_a_name_that_no_rule_claims_is_said_to_be_unclassified(home: Home) -> None:

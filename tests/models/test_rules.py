@@ -33,7 +33,9 @@ def _claims(asked: Iterable[Asked]) -> dict[Asked, str | None]:
     """The first of our rules that claims each (name, operator): all in one query, as in a build."""
     pairs = list(dict.fromkeys(asked))
     listed = ", ".join(f"{{'name': {literal(name)}, 'op': {literal(op)}::VARCHAR}}" for name, op in pairs)
-    found = evaluate(f"(SELECT list(first_rule(asked.name, asked.op) ORDER BY place) FROM unnest([{listed}]) WITH ORDINALITY AS u (asked, place))")
+    found = evaluate(
+        f"(SELECT list(first_rule(asked.name, asked.op) ORDER BY place) FROM unnest([{listed}]) WITH ORDINALITY AS u (asked, place))"
+    )
     return dict(zip(pairs, found, strict=True))
 
 
@@ -93,7 +95,9 @@ FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFuncto
         ("Memcpy DtoD (Device -> Device)", None, "moe_gemm", None),
     ],
 )
-def test_rules_by_place_ask_for_the_neighbour(name: str, before: str | None, after: str | None, rule: str | None) -> None:
+def test_rules_by_place_ask_for_the_neighbour(
+    name: str, before: str | None, after: str | None, rule: str | None
+) -> None:
     """A plain reduction is a sum over experts only behind an expert GEMM, a fill the experts' only before one."""
     assert evaluate("neighbour_rule(?, ?, ?)", name, before, after) == rule
 
@@ -108,12 +112,20 @@ def test_every_category_has_a_row_of_the_table_and_an_owner() -> None:
     """Rollups are those listed, and owner is 1 compute, 2 communication or 3 copies."""
     assert {c["rollup"] for c in categories().values()} == set(rollups())
     assert {c["owner"] for c in categories().values()} == {1, 2, 3}
-    assert {name for name, c in categories().items() if c["owner"] == 2} == {"allreduce", "all_to_all", "collective", "p2p"}
+    assert {name for name, c in categories().items() if c["owner"] == 2} == {
+        "allreduce",
+        "all_to_all",
+        "collective",
+        "p2p",
+    }
 
 
 def test_unclassified_and_opaque_are_rows_of_their_own() -> None:
     """Neither is folded into anything, and no rule files anything there."""
-    assert (categories()["unclassified"]["rollup"], categories()["opaque"]["rollup"]) == ("Unclassified", "Opaque")
+    assert (categories()["unclassified"]["rollup"], categories()["opaque"]["rollup"]) == (
+        "Unclassified",
+        "Opaque",
+    )
     assert not {"unclassified", "opaque"} & {r.category for r in RULES.rules}
 
 
@@ -121,7 +133,11 @@ def test_unclassified_and_opaque_are_rows_of_their_own() -> None:
 def test_every_marker_claims_its_own_example(marker: dict[str, Any]) -> None:
     """The example of a step marker is parsed by that marker, and says from which engine it is."""
     found = evaluate("parse_step_marker(?)", marker["example"])
-    assert (found["marker_id"], found["engine"], found["level"]) == (marker["id"], marker["engine"], marker["level"])
+    assert (found["marker_id"], found["engine"], found["level"]) == (
+        marker["id"],
+        marker["engine"],
+        marker["level"],
+    )
 
 
 # --- traps, by name --------------------------------------------------------------------------------------------------
@@ -161,7 +177,11 @@ def test_a_compiled_reduction_with_a_norm_is_a_norm(name: str) -> None:
         ("triton_poi_fused_mul_silu_slice_0", "activation", "inductor"),
         ("triton_tem_fused_addmm_0", "gemm", "triton"),
         ("triton_red_fused_mm_slice_t_view_8", "elementwise", "inductor"),
-        ("triton_poi_fused_add_copy_index_select_mul_slice_split_stack_sub_unsqueeze_view_5", "rope", "inductor"),
+        (
+            "triton_poi_fused_add_copy_index_select_mul_slice_split_stack_sub_unsqueeze_view_5",
+            "rope",
+            "inductor",
+        ),
         ("triton_poi_fused__to_copy_1", "cast", "inductor"),
     ],
 )
@@ -174,7 +194,10 @@ def test_top_k_is_routing_sampling_or_the_indexers() -> None:
     """The engine's own kernels tell by name, torch's by operator; without one torch's top-k is sampling."""
     torch = "void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>(at::cuda::detail::TensorInfo<float const, unsigned int>)"
     assert filed("void vllm::moe::topkGatingSoftmax<8, 256, 4, 16, 32>(float const*)")[0] == "routing"
-    assert filed("void vllm::topKPerRowDecode<1024, true>(float const*, int const*)") == ("attention", "indexer")
+    assert filed("void vllm::topKPerRowDecode<1024, true>(float const*, int const*)") == (
+        "attention",
+        "indexer",
+    )
     assert filed(torch) == ("sampling", "topk")
     assert filed(torch, "vllm::moe_forward") == ("routing", "topk")
     assert filed(torch, "vllm::sparse_attn_indexer") == ("attention", "indexer")
@@ -183,7 +206,9 @@ def test_top_k_is_routing_sampling_or_the_indexers() -> None:
 def test_nothing_is_read_from_ring_ll() -> None:
     """Newer NCCL runs every algorithm through that one symbol; the collective is in the name before it."""
     suffix = "RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-    assert filed(f"ncclDevKernel_AllReduce_Sum_bf16_{suffix}") == filed(f"ncclDevKernel_AllReduce_Sum_bf16_TREE_LL{suffix[7:]}")
+    assert filed(f"ncclDevKernel_AllReduce_Sum_bf16_{suffix}") == filed(
+        f"ncclDevKernel_AllReduce_Sum_bf16_TREE_LL{suffix[7:]}"
+    )
     assert filed(f"ncclDevKernel_AllGather_{suffix}") == ("collective", "all_gather")
     assert filed(f"ncclDevKernel_ReduceScatter_Sum_bf16_{suffix}") == ("collective", "reduce_scatter")
 
@@ -207,26 +232,40 @@ def test_an_all_reduce_fused_with_a_norm_is_communication() -> None:
 
 def test_split_k_reduction_goes_with_its_gemm() -> None:
     """It is no collective and no reduction of its own."""
-    assert filed("void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16>(cublasLt::cublasSplitKParams<float>)") == ("gemm", "splitk")
+    assert filed(
+        "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16>(cublasLt::cublasSplitKParams<float>)"
+    ) == ("gemm", "splitk")
 
 
 def test_attention_combine_is_attention() -> None:
     """Merging the splits of a KV cache is no expert-parallel combine."""
-    assert filed("void cutlass::device_kernel<flash::FlashAttnFwdCombine<cute::tuple<cute::C<8> >, 5> >(x)") == ("attention", "combine")
-    assert filed("void vllm::merge_attn_states_kernel<__nv_bfloat16, 128u>(__nv_bfloat16*)") == ("attention", "combine")
+    assert filed(
+        "void cutlass::device_kernel<flash::FlashAttnFwdCombine<cute::tuple<cute::C<8> >, 5> >(x)"
+    ) == ("attention", "combine")
+    assert filed("void vllm::merge_attn_states_kernel<__nv_bfloat16, 128u>(__nv_bfloat16*)") == (
+        "attention",
+        "combine",
+    )
 
 
 def test_bare_dispatch_and_combine_are_everyday_words() -> None:
     """Only in the namespace of an expert-parallel library are they an all-to-all."""
     assert filed("void my::dispatch<8>(int)") == filed("void combine(int)") == ("unclassified", None)
     assert filed("void deep_ep::intranode::dispatch<8, 768>(int4*)") == ("all_to_all", "dispatch")
-    assert filed("void deep_ep::intranode::combine<__nv_bfloat16, 8, 768>(__nv_bfloat16*)") == ("all_to_all", "combine")
+    assert filed("void deep_ep::intranode::combine<__nv_bfloat16, 8, 768>(__nv_bfloat16*)") == (
+        "all_to_all",
+        "combine",
+    )
 
 
 def test_nccl_send_and_receive_is_an_all_to_all_only_by_operator() -> None:
     """Without one, point to point is all that is certain."""
     name = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
-    assert [filed(name, op)[0] for op in (None, "c10d::alltoall_base_", "c10d::send")] == ["p2p", "all_to_all", "p2p"]
+    assert [filed(name, op)[0] for op in (None, "c10d::alltoall_base_", "c10d::send")] == [
+        "p2p",
+        "all_to_all",
+        "p2p",
+    ]
 
 
 def test_rccl_generic_is_what_the_operator_says() -> None:
@@ -467,13 +506,17 @@ def test_users_rules_are_tried_first(home: Home) -> None:
     rules = load_rules(_write(home, MINE.format("^nvjet_", "attention")))
     with duckdb.connect() as con:
         rules.install(con)
-        assert con.execute("SELECT first_rule('nvjet_sm90', NULL), first_rule('fused_a_gemm_kernel', NULL)").fetchall() == [("mine", "fused_a_gemm")]
+        assert con.execute(
+            "SELECT first_rule('nvjet_sm90', NULL), first_rule('fused_a_gemm_kernel', NULL)"
+        ).fetchall() == [("mine", "fused_a_gemm")]
     assert (rules.rules[0].id, rules.rules[0].origin) == ("mine", "home")
 
 
 def test_a_users_rule_replaces_ours_of_the_same_id(home: Home) -> None:
     """The id stays unique: ours is out of force, whatever it claimed."""
-    rules = load_rules(_write(home, '[[rule]]\nid = "nvjet"\nname = "^mine_"\ncategory = "attention"\n')).rules
+    rules = load_rules(
+        _write(home, '[[rule]]\nid = "nvjet"\nname = "^mine_"\ncategory = "attention"\n')
+    ).rules
     assert [(r.name, r.category) for r in rules if r.id == "nvjet"] == [("^mine_", "attention")]
     assert len(rules) == len(RULES.rules)
 
@@ -486,20 +529,35 @@ def test_users_rules_change_the_hash(home: Home) -> None:
 
 def test_rules_by_place_stand_before_rules_by_name_of_the_same_file(home: Home) -> None:
     """A user's order is kept within both."""
-    text = MINE.format("a", "gemm") + '[[rule]]\nid = "place"\nname = "b"\nafter = "gemm"\ncategory = "norm"\n'
+    text = (
+        MINE.format("a", "gemm") + '[[rule]]\nid = "place"\nname = "b"\nafter = "gemm"\ncategory = "norm"\n'
+    )
     rules = load_rules(_write(home, text)).rules
     assert [r.id for r in rules[:3]] == ["place", "mine", "moe_sum_after_experts"]
 
 
 def test_fused_op_and_note_are_taken_from_the_file(home: Home) -> None:
     """All fields of a rule reach it."""
-    rule = load_rules(_write(home, MINE.format("a", "gemm") + 'op = "aten::mm"\nfused = true\nnote = "why"\nsubcategory = "s"\n')).rules[0]
-    assert (rule.op, rule.is_fused, rule.note, rule.subcategory, rule.is_positional) == ("aten::mm", True, "why", "s", False)
+    rule = load_rules(
+        _write(
+            home,
+            MINE.format("a", "gemm") + 'op = "aten::mm"\nfused = true\nnote = "why"\nsubcategory = "s"\n',
+        )
+    ).rules[0]
+    assert (rule.op, rule.is_fused, rule.note, rule.subcategory, rule.is_positional) == (
+        "aten::mm",
+        True,
+        "why",
+        "s",
+        False,
+    )
 
 
 def test_quotes_in_a_pattern_are_no_sql(home: Home) -> None:
     """A pattern with quotes is text, also in the SQL that it becomes."""
-    rules = load_rules(_write(home, "[[rule]]\nid = 'it''s'\nname = \"don't\"\ncategory = 'gemm'\n".replace("it''s", "its")))
+    rules = load_rules(
+        _write(home, "[[rule]]\nid = 'it''s'\nname = \"don't\"\ncategory = 'gemm'\n".replace("it''s", "its"))
+    )
     with duckdb.connect() as con:
         rules.install(con)
         assert con.execute("SELECT first_rule('i don''t know', NULL)").fetchall() == [("its",)]
@@ -522,10 +580,22 @@ def test_quotes_in_a_pattern_are_no_sql(home: Home) -> None:
         (MINE.format("a", "gemm") + 'op = "["\n', "rule 1 (mine): op: not a regular expression"),
         (MINE.format("a", "gemm") + MINE.format("b", "gemm"), "rule ids repeat: ['mine']"),
         ('[[rule]]\nid = "mine"\nname = 5\ncategory = "gemm"\n', "rule 1 (mine): ['name'] must be text"),
-        (MINE.format("a", "gemm") + 'fused = "yes"\n', "rule 1 (mine): ['fused'] must be text (fused: true or false)"),
-        ('[[rule]]\nid = "mine"\nname = "a"\ncategory = ["gemm"]\n', "rule 1 (mine): ['category'] must be text"),
-        ('[[rule]]\nid = "unclassified"\nname = "a"\ncategory = "gemm"\n', "rule 1 (unclassified): the id is taken"),
-        ('[[rule]]\nid = "opaque_graph"\nname = "a"\ncategory = "gemm"\n', "rule 1 (opaque_graph): the id is taken"),
+        (
+            MINE.format("a", "gemm") + 'fused = "yes"\n',
+            "rule 1 (mine): ['fused'] must be text (fused: true or false)",
+        ),
+        (
+            '[[rule]]\nid = "mine"\nname = "a"\ncategory = ["gemm"]\n',
+            "rule 1 (mine): ['category'] must be text",
+        ),
+        (
+            '[[rule]]\nid = "unclassified"\nname = "a"\ncategory = "gemm"\n',
+            "rule 1 (unclassified): the id is taken",
+        ),
+        (
+            '[[rule]]\nid = "opaque_graph"\nname = "a"\ncategory = "gemm"\n',
+            "rule 1 (opaque_graph): the id is taken",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_rules_file_is_said(home: Home, text: str, said: str) -> None:
@@ -594,11 +664,17 @@ def test_rules_are_listed_in_the_order_in_which_they_are_tried(home: Home) -> No
     _write(home, MINE.format("a", "gemm"))
     columns, found = rule_rows(home)
     assert columns[:3] == ["order", "rule_id", "origin"]
-    assert [row[:3] for row in found[:3]] == [[1, "mine", "home"], [2, "moe_sum_after_experts", "built-in"], [3, "moe_zero_fill", "built-in"]]
+    assert [row[:3] for row in found[:3]] == [
+        [1, "mine", "home"],
+        [2, "moe_sum_after_experts", "built-in"],
+        [3, "moe_zero_fill", "built-in"],
+    ]
     assert len(found) == len(RULES.rules) + 1
 
 
-@pytest.mark.parametrize("name", ["FlashAttn|flash_fwd", "fused_add_rms_norm", "act_and_mul", "nvjet|gemm", "AllReduce"])
+@pytest.mark.parametrize(
+    "name", ["FlashAttn|flash_fwd", "fused_add_rms_norm", "act_and_mul", "nvjet|gemm", "AllReduce"]
+)
 def test_a_users_rule_without_a_subcategory_keeps_layers_and_roles(tmp_path: Path, name: str) -> None:
     """Every field but id, name and category is optional: what models find out is the same with a rule that says no more than ours."""
     kernels = (NORM, GEMM, MLA, GEMM, ALL_REDUCE, NORM, GEMM, ACTIVATION, GEMM, ALL_REDUCE)
@@ -609,13 +685,26 @@ def test_a_users_rule_without_a_subcategory_keeps_layers_and_roles(tmp_path: Pat
         home = Home(tmp_path / case)
         home.ensure()
         if case == "user's":
-            (home.root / "kernel_rules.toml").write_text(f"[[rule]]\nid = 'mine'\nname = '{name}'\ncategory = '{category}'\n")
+            (home.root / "kernel_rules.toml").write_text(
+                f"[[rule]]\nid = 'mine'\nname = '{name}'\ncategory = '{category}'\n"
+            )
         made = StepBuilder()
         for _ in range(3):
-            made.step([(kernel, 1_000) for kernel in (*kernels, *kernels)], "execute_context_0(0)_generation_2(2)", lead_ns=60_000)
+            made.step(
+                [(kernel, 1_000) for kernel in (*kernels, *kernels)],
+                "execute_context_0(0)_generation_2(2)",
+                lead_ns=60_000,
+            )
         ingest_into(home, write_trace(tmp_path / "t.json", made.events, header(0, 1)), run="serve")
-        found[case] = run_query(home, "SELECT activity_id, step, phase, layer, category, role FROM activity ORDER BY activity_id")[1]
+        found[case] = run_query(
+            home, "SELECT activity_id, step, phase, layer, category, role FROM activity ORDER BY activity_id"
+        )[1]
         assert {row[3] for row in found[case]} >= {0, 1}
         if case == "user's":
-            assert "other" in {row[0] for row in run_query(home, "SELECT DISTINCT subcategory FROM activity WHERE rule_id = 'mine'")[1]}
+            assert "other" in {
+                row[0]
+                for row in run_query(
+                    home, "SELECT DISTINCT subcategory FROM activity WHERE rule_id = 'mine'"
+                )[1]
+            }
     assert found["ours"] == found["user's"]

@@ -55,10 +55,15 @@ def from_file(path: Path, table: str) -> Rows:
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 @pytest.mark.parametrize("table", sorted(contracts("marts")))
-def test_an_export_equals_its_mart_in_the_order_of_its_keys(built: Home, tmp_path: Path, table: str, form: Format) -> None:
+def test_an_export_equals_its_mart_in_the_order_of_its_keys(
+    built: Home, tmp_path: Path, table: str, form: Format
+) -> None:
     """Every column and row, of this run only."""
     done = export_run(built, "a", table, form, tmp_path / f"x.{form}", wide=False)
-    wanted = mart(built, f"SELECT * FROM {table} WHERE run_id = 'a' ORDER BY {', '.join(contracts('marts')[table].grain)}")
+    wanted = mart(
+        built,
+        f"SELECT * FROM {table} WHERE run_id = 'a' ORDER BY {', '.join(contracts('marts')[table].grain)}",
+    )
     assert from_file(done.path, table) == wanted
     assert done.rows == len(wanted)
     assert wanted or table in {"layer_breakdown", "bench_vs_trace"}
@@ -81,17 +86,30 @@ def test_the_manifest_says_what_the_numbers_were_made_from(built: Home, tmp_path
     assert done.manifest == tmp_path / "deep" / "x.csv.manifest.json"
     found = json.loads(read_manifest(done))
     traces = [p.read_bytes() for p in sorted((built.root.parent / "a").glob("*.json"))]
-    assert sorted(i["sha256"] for i in found["inputs"]) == sorted(hashlib.sha256(t).hexdigest() for t in traces)
+    assert sorted(i["sha256"] for i in found["inputs"]) == sorted(
+        hashlib.sha256(t).hexdigest() for t in traces
+    )
     assert sorted(i["file_bytes"] for i in found["inputs"]) == sorted(map(len, traces))
     assert (found["run_id"], found["run_name"], found["verdict"]) == ("a", "a", "pass")
     assert (found["stepledger_version"], found["duckdb_version"]) == (__version__, duckdb.__version__)
-    ((build_id, rules_sha, models_sha),) = mart(built, "SELECT build_id, rules_sha, models_sha FROM run_facts WHERE run_id = 'a'")
-    assert found["build"] == {"build_id": build_id, "rules_sha": rules_sha, "models_sha": models_sha, "contract_version": CONTRACT_VERSION}
+    ((build_id, rules_sha, models_sha),) = mart(
+        built, "SELECT build_id, rules_sha, models_sha FROM run_facts WHERE run_id = 'a'"
+    )
+    assert found["build"] == {
+        "build_id": build_id,
+        "rules_sha": rules_sha,
+        "models_sha": models_sha,
+        "contract_version": CONTRACT_VERSION,
+    }
     assert found["files"] == {"x.csv": {"table": "steps", "format": "csv", "rows": 8, "build_id": build_id}}
-    assert found["issues"] == [dict(zip(("code", "severity", "count"), row, strict=True)) for row in mart(built, ISSUES)]
+    assert found["issues"] == [
+        dict(zip(("code", "severity", "count"), row, strict=True)) for row in mart(built, ISSUES)
+    ]
 
 
-ISSUES = "SELECT code, severity, sum(count)::BIGINT FROM raw.issue WHERE run_id = 'a' GROUP BY ALL ORDER BY code"
+ISSUES = (
+    "SELECT code, severity, sum(count)::BIGINT FROM raw.issue WHERE run_id = 'a' GROUP BY ALL ORDER BY code"
+)
 
 
 def test_wide_is_one_row_a_step_and_one_column_a_rollup(built: Home, tmp_path: Path) -> None:
@@ -100,20 +118,26 @@ def test_wide_is_one_row_a_step_and_one_column_a_rollup(built: Home, tmp_path: P
     frame = pl.read_csv(done.path)
     keys = ["trace_id", "device", "step"]
     assert [c for c in frame.columns if c.endswith(" (busy_ns)")] == [f"{r} (busy_ns)" for r in rollups()]
-    assert frame.select(keys).rows() == mart(built, "SELECT trace_id, device, step FROM steps WHERE run_id = 'a' ORDER BY ALL")
+    assert frame.select(keys).rows() == mart(
+        built, "SELECT trace_id, device, step FROM steps WHERE run_id = 'a' ORDER BY ALL"
+    )
     assert done.rows == len(frame) == 8
 
 
 def test_the_columns_of_a_wide_row_sum_to_its_busy_time(built: Home, tmp_path: Path) -> None:
     """Nothing is left out and nothing counted twice; a rollup that a step does not have is 0."""
-    frame = pl.read_parquet(export_run(built, "a", "step_breakdown", "parquet", tmp_path / "w.parquet", wide=True).path)
+    frame = pl.read_parquet(
+        export_run(built, "a", "step_breakdown", "parquet", tmp_path / "w.parquet", wide=True).path
+    )
     parts = frame.select(f"{r} (busy_ns)" for r in rollups())
     assert parts.null_count().sum_horizontal().item() == 0
     assert parts.sum_horizontal().to_list() == frame["busy_ns"].to_list()
     assert frame["Unclassified (busy_ns)"].to_list() == [0, 1500, 1500, 1500] * 2
 
 
-def test_stdout_gets_the_bytes_of_the_file(built: Home, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_stdout_gets_the_bytes_of_the_file(
+    built: Home, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
     """No manifest, no message: data only."""
     export_to_stdout(built, "a", "steps", "csv", wide=False)
     out = capfdbinary.readouterr().out
@@ -139,7 +163,9 @@ def test_an_older_file_keeps_the_build_it_came_from(built: Home) -> None:
         ("a", "steps", True, "--wide is a form of step_breakdown"),
     ],
 )
-def test_what_does_not_exist_is_a_usage_error(built: Home, tmp_path: Path, run: str, table: str, wide: bool, says: str) -> None:
+def test_what_does_not_exist_is_a_usage_error(
+    built: Home, tmp_path: Path, run: str, table: str, wide: bool, says: str
+) -> None:
     """It names what there is, and writes nothing."""
     with pytest.raises(UsageError, match=says):
         export_run(built, run, table, "csv", tmp_path / "x.csv", wide=wide)
@@ -299,10 +325,12 @@ def test_a_link_in_the_homes_exports_stays_too(built: Home, tmp_path: Path, want
     assert (link.is_symlink(), (tmp_path / "y.csv").read_bytes()) == (True, wanted)
 
 
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (a file system of its own is wanted)
+SHARED_MEMORY = Path("/dev/shm")
 
 
-def test_a_link_in_the_homes_exports_may_lead_to_another_disk(built: Home, tmp_path: Path, wanted: bytes) -> None:
+def test_a_link_in_the_homes_exports_may_lead_to_another_disk(
+    built: Home, tmp_path: Path, wanted: bytes
+) -> None:
     """The file is written on that disk, since no rename leads from one to another."""
     if not os.access(SHARED_MEMORY, os.W_OK) or SHARED_MEMORY.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("there is no other file system to write to")

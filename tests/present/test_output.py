@@ -33,7 +33,7 @@ from pipeline.present.output import TABLE_ROWS, write_rows
         (True, "true"),
         ('a\n"é', '"a\\n\\"é"'),
         (date(2026, 1, 2), '"2026-01-02"'),
-        (datetime(2026, 1, 2, 3, 4, 5), '"2026-01-02T03:04:05"'),  # noqa: DTZ001
+        (datetime(2026, 1, 2, 3, 4, 5), '"2026-01-02T03:04:05"'),
         (UUID(int=0), '"00000000-0000-0000-0000-000000000000"'),
         (b"\x00", "\"b'\\\\x00'\""),
     ],
@@ -146,14 +146,18 @@ def test_csv_writes_null_as_nothing_and_numbers_in_full(capsys: pytest.CaptureFi
     assert capsys.readouterr().out == "a,b,c,d\n,9223372036854775808,0.5,false\n"
 
 
-def test_a_table_in_a_pipe_is_never_cut(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_in_a_pipe_is_never_cut(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A long kernel name stays on its line."""
     monkeypatch.delenv("COLUMNS", raising=False)
     write_rows(["name", "n"], [["k" * 500, 1]], "table")
     assert "k" * 500 in capsys.readouterr().out
 
 
-def test_a_table_on_a_narrow_screen_folds_and_does_not_truncate(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_on_a_narrow_screen_folds_and_does_not_truncate(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No letter is lost."""
     monkeypatch.setenv("COLUMNS", "80")
     write_rows(["name"], [["k" * 200]], "table")
@@ -189,8 +193,12 @@ def test_rows_are_written_as_they_come(capsys: pytest.CaptureFixture[str], form:
         assert 0 < len(written) < 10_000
 
 
-@pytest.mark.parametrize(("rows", "said"), [(TABLE_ROWS, ""), (TABLE_ROWS + 1, f"only the first {TABLE_ROWS} rows are shown")])
-def test_a_table_ends_where_it_grows_too_long(capsys: pytest.CaptureFixture[str], rows: int, said: str) -> None:
+@pytest.mark.parametrize(
+    ("rows", "said"), [(TABLE_ROWS, ""), (TABLE_ROWS + 1, f"only the first {TABLE_ROWS} rows are shown")]
+)
+def test_a_table_ends_where_it_grows_too_long(
+    capsys: pytest.CaptureFixture[str], rows: int, said: str
+) -> None:
     """The message is on stderr and names the formats that print everything."""
     write_rows(["n"], ([n] for n in range(rows)), "table")
     captured = capsys.readouterr()

@@ -13,7 +13,16 @@ from pipeline.errors import UsageError
 from pipeline.lake.home import Home
 from pipeline.lake.reading import reading
 from pipeline.present.show import print_screen
-from tests.support.builders import ALL_REDUCE, GEMM, StepBuilder, header, ingest_into, kernel, launch, write_trace
+from tests.support.builders import (
+    ALL_REDUCE,
+    GEMM,
+    StepBuilder,
+    header,
+    ingest_into,
+    kernel,
+    launch,
+    write_trace,
+)
 from tests.support.homes import STRANGE
 
 
@@ -23,7 +32,12 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Home:
     folder = tmp_path_factory.mktemp("odd")
     home = Home(folder / "home")
     home.ensure()
-    unmarked = [launch(0, 1), launch(100, 2), kernel(GEMM, 1_000, 5_000, 1), kernel(STRANGE, 10_000, 7_000, 2)]
+    unmarked = [
+        launch(0, 1),
+        launch(100, 2),
+        kernel(GEMM, 1_000, 5_000, 1),
+        kernel(STRANGE, 10_000, 7_000, 2),
+    ]
     ingest_into(home, write_trace(folder / "n.json", unmarked, header(0)), run="stepless")
     paths = []
     for rank, waits in enumerate((100_000, 300_000)):
@@ -74,8 +88,9 @@ def test_without_a_step_per_step_numbers_are_refused_and_the_capture_is_shown(od
     lines = drawn(screen_of(odd, "stepless"))
     text = "\n".join(lines)
     assert "No step was found, so per-step numbers are refused, not invented." in text
-    assert "in no step: 2 activities, 0.012 ms (nothing marks steps: no annotation, graph replay or repeating order of kernels)" in " ".join(
-        text.split()
+    assert (
+        "in no step: 2 activities, 0.012 ms (nothing marks steps: no annotation, graph replay or repeating order of kernels)"
+        in " ".join(text.split())
     )
     assert line(lines, "GEMM").split() == ["GEMM", "0.005", "0.005", "1", "41.7%"]
     assert "of a decode step" not in text
@@ -150,16 +165,38 @@ def _large(screen: Screen) -> Screen:
         | {"rollup": "MoE dispatch and combine", "exposed_ms_p50": 1234.5678, "us_per_call": 1234.5678, "worst_rank": 127, "share": 1.0}
         for r in screen.rollups
     ]  # fmt: skip
-    ranks = [r | {key: 4_321_987_654 for key in r if key not in {"rank", "device", "trace_id", "steps", "lag", "host_late"}} for r in screen.ranks]
-    names = [r | {"short_name": f"void long<{'int, ' * 60}>", "ms": 12345.678, "calls": 1234567} for r in screen.unclassified]
-    facts = screen.facts | {"run_id": "x" * 100, "gpu_name": "NVIDIA RTX PRO 6000 Blackwell Workstation Edition"}
-    return replace(screen, facts=facts, rollups=rows, ranks=[*ranks, *[r | {"device": 7} for r in ranks]], unclassified=names)
+    ranks = [
+        r
+        | {
+            key: 4_321_987_654
+            for key in r
+            if key not in {"rank", "device", "trace_id", "steps", "lag", "host_late"}
+        }
+        for r in screen.ranks
+    ]
+    names = [
+        r | {"short_name": f"void long<{'int, ' * 60}>", "ms": 12345.678, "calls": 1234567}
+        for r in screen.unclassified
+    ]
+    facts = screen.facts | {
+        "run_id": "x" * 100,
+        "gpu_name": "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
+    }
+    return replace(
+        screen,
+        facts=facts,
+        rollups=rows,
+        ranks=[*ranks, *[r | {"device": 7} for r in ranks]],
+        unclassified=names,
+    )
 
 
 @pytest.mark.parametrize("columns", [80, 100, 160])
 @pytest.mark.parametrize("make", [lambda s: s, _large], ids=["small", "large"])
 @pytest.mark.parametrize("run", ["a", "apart", "stepless"])
-def test_no_line_is_longer_than_the_screen_and_nothing_is_cut(built: Home, odd: Home, drawn: Any, run: str, make: Any, columns: int) -> None:
+def test_no_line_is_longer_than_the_screen_and_nothing_is_cut(
+    built: Home, odd: Home, drawn: Any, run: str, make: Any, columns: int
+) -> None:
     """No ellipsis, no blank at a line's end, every number whole."""
     screen = make(screen_of(built if run == "a" else odd, run))
     lines = drawn(screen, columns)
@@ -178,6 +215,20 @@ def test_no_line_is_longer_than_the_screen_and_nothing_is_cut(built: Home, odd: 
 def test_a_wide_screen_shows_more_columns(built: Home, drawn: Any) -> None:
     """At 160 columns there is room for the mean, the percentiles and the worst rank."""
     head = next(text for text in drawn(screen_of(built, "a"), 160) if text.split()[:2] == ["p50", "ranks"])
-    assert head.split() == ["p50", "ranks", "calls", "exposed", "share", "us/call", "mean", "p90", "p99", "worst", "rank", "of", "wall"]
+    assert head.split() == [
+        "p50",
+        "ranks",
+        "calls",
+        "exposed",
+        "share",
+        "us/call",
+        "mean",
+        "p90",
+        "p99",
+        "worst",
+        "rank",
+        "of",
+        "wall",
+    ]
     head = next(text for text in drawn(screen_of(built, "a"), 80) if text.split()[:2] == ["p50", "ranks"])
     assert head.split() == ["p50", "ranks", "calls", "exposed", "share"]

@@ -17,7 +17,16 @@ from pipeline.quality import checks as module
 from pipeline.quality.checks import SAMPLE_ROWS, Check, CheckError, ask, checks
 from pipeline.quality.verdicts import open_run
 from pipeline.resources import resource
-from tests.support.builders import ALL_REDUCE, DECODE, GEMM, MARLIN_MOE, StepBuilder, header, ingest_into, write_trace
+from tests.support.builders import (
+    ALL_REDUCE,
+    DECODE,
+    GEMM,
+    MARLIN_MOE,
+    StepBuilder,
+    header,
+    ingest_into,
+    write_trace,
+)
 from tests.support.homes import PREFILL
 
 KERNELS = [(GEMM, 20_000), (ALL_REDUCE, 30_000), (MARLIN_MOE, 25_000)] * 8
@@ -40,7 +49,9 @@ class Broken:
     why: str = ""
 
 
-def broken(check: str, relation: str, select: str, *also: str, why: str = "", more: dict[str, str] | None = None) -> tuple[str, Broken]:
+def broken(
+    check: str, relation: str, select: str, *also: str, why: str = "", more: dict[str, str] | None = None
+) -> tuple[str, Broken]:
     """One row of the table: `relation` is replaced by `select`, and exactly `check` (and `also`, for the reason `why`) fails."""
     return check, Broken({relation: select, **(more or {})}, frozenset({check, *also}), why)
 
@@ -204,12 +215,18 @@ def failing(con: duckdb.DuckDBPyConnection, relations: dict[str, str]) -> set[st
         con.execute("ROLLBACK")
 
 
-@pytest.mark.parametrize("path", sorted((resource("sql") / "checks").glob("*.sql")), ids=lambda p: str(p.stem))
+@pytest.mark.parametrize(
+    "path", sorted((resource("sql") / "checks").glob("*.sql")), ids=lambda p: str(p.stem)
+)
 def test_every_check_says_how_bad_what_it_means_and_what_to_do(path: Path) -> None:
     """The header has three lines, each a sentence, before the one statement."""
     check = BY_NAME[path.stem]
     lines = path.read_text(encoding="utf-8").splitlines()
-    assert [line.split(":")[0] for line in lines if line.startswith("--")] == ["-- severity", "-- means", "-- do"]
+    assert [line.split(":")[0] for line in lines if line.startswith("--")] == [
+        "-- severity",
+        "-- means",
+        "-- do",
+    ]
     assert check.severity in {"fail", "warn", "info"}
     assert check.means.endswith(".")
     assert check.todo.endswith(".")
@@ -221,8 +238,12 @@ def test_checks_are_the_files_of_sql_checks_by_name() -> None:
     assert [c.name for c in checks()] == sorted(p.stem for p in (resource("sql") / "checks").iterdir())
 
 
-@pytest.mark.parametrize("header", ["", "-- severity: fail\n-- means: x\n", "-- severity: bad\n-- means: x\n-- do: y\n"])
-def test_a_file_without_a_full_header_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str) -> None:
+@pytest.mark.parametrize(
+    "header", ["", "-- severity: fail\n-- means: x\n", "-- severity: bad\n-- means: x\n-- do: y\n"]
+)
+def test_a_file_without_a_full_header_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str
+) -> None:
     """A check that does not say what it means cannot be acted upon."""
     (tmp_path / "checks").mkdir()
     (tmp_path / "checks" / "x.sql").write_text(f"{header}SELECT 1")
@@ -236,8 +257,12 @@ def test_a_good_run_passes_every_check(con: duckdb.DuckDBPyConnection) -> None:
     assert [(r.check, r.sample) for r in (ask(con, check) for check in checks()) if not r.is_passed] == []
 
 
-@pytest.mark.parametrize(("check", "case"), MUTATIONS, ids=[f"{check}-{number}" for number, (check, _) in enumerate(MUTATIONS)])
-def test_what_a_check_asks_about_makes_it_fail_and_no_other(con: duckdb.DuckDBPyConnection, check: str, case: Broken) -> None:
+@pytest.mark.parametrize(
+    ("check", "case"), MUTATIONS, ids=[f"{check}-{number}" for number, (check, _) in enumerate(MUTATIONS)]
+)
+def test_what_a_check_asks_about_makes_it_fail_and_no_other(
+    con: duckdb.DuckDBPyConnection, check: str, case: Broken
+) -> None:
     """One wrong thing in a good run is seen by the check that asks about it, and by no other but those that the table names."""
     assert check in case.fails
     assert failing(con, case.relations) == case.fails
@@ -287,7 +312,13 @@ def test_a_result_counts_all_rows_and_shows_a_few(con: duckdb.DuckDBPyConnection
     """The sample is JSON, the same rows every time."""
     asked = Check("x", "warn", "Many.", "Nothing.", "SELECT 100 - range AS n FROM range(100)")
     found = ask(con, asked)
-    assert (found.failing_rows, found.is_passed, found.severity, found.means, found.todo) == (100, False, "warn", "Many.", "Nothing.")
+    assert (found.failing_rows, found.is_passed, found.severity, found.means, found.todo) == (
+        100,
+        False,
+        "warn",
+        "Many.",
+        "Nothing.",
+    )
     assert json.loads(found.sample or "") == [{"n": n} for n in range(1, SAMPLE_ROWS + 1)]
 
 
@@ -297,8 +328,12 @@ def test_no_row_is_a_pass_without_a_sample(con: duckdb.DuckDBPyConnection) -> No
     assert (found.failing_rows, found.sample, found.is_passed) == (0, None, True)
 
 
-@pytest.mark.parametrize("sql", ["SELECT nothing FROM nowhere", "not SQL at all", "SELECT 1 // 0 AS n", "SELECT 'x'::INT AS n"])
-def test_a_check_that_cannot_be_carried_out_is_an_error_and_no_finding(con: duckdb.DuckDBPyConnection, sql: str) -> None:
+@pytest.mark.parametrize(
+    "sql", ["SELECT nothing FROM nowhere", "not SQL at all", "SELECT 1 // 0 AS n", "SELECT 'x'::INT AS n"]
+)
+def test_a_check_that_cannot_be_carried_out_is_an_error_and_no_finding(
+    con: duckdb.DuckDBPyConnection, sql: str
+) -> None:
     """A fault of the check never becomes a statement about the data."""
     with pytest.raises(CheckError, match=r"sql/checks/broken\.sql cannot be carried out"):
         ask(con, Check("broken", "fail", "It.", "That.", sql))

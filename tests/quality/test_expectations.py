@@ -73,7 +73,10 @@ def source(judged: Judged, table: str) -> str:
 
 def test_every_mart_of_a_good_run_keeps_its_contract(judged: Judged) -> None:
     """One result a mart, of severity fail, beside those of the SQL checks."""
-    assert [r.check for r in judged.results] == [*(c.name for c in checks()), *(f"contract.{t}" for t in contracts("marts"))]
+    assert [r.check for r in judged.results] == [
+        *(c.name for c in checks()),
+        *(f"contract.{t}" for t in contracts("marts")),
+    ]
     of_contracts = [r for r in judged.results if r.check.startswith("contract.")]
     assert [(r.check, r.sample) for r in of_contracts if not r.is_passed] == []
     assert {r.severity for r in of_contracts} == {"fail"}
@@ -82,24 +85,78 @@ def test_every_mart_of_a_good_run_keeps_its_contract(judged: Judged) -> None:
 def test_the_results_are_in_the_warehouse(judged: Judged) -> None:
     """Contracts too, with the build's id."""
     with opened(judged.home) as con:
-        found = dict(duck.rows(con, 'SELECT "check", is_passed FROM quality INNER JOIN run_facts USING (run_id, build_id)'))
+        found = dict(
+            duck.rows(
+                con, 'SELECT "check", is_passed FROM quality INNER JOIN run_facts USING (run_id, build_id)'
+            )
+        )
     assert found == {r.check: r.is_passed for r in judged.results}
 
 
 @pytest.mark.parametrize(
     ("table", "select", "expectation", "columns"),
     [
-        ("timeline", "SELECT * REPLACE ('rumour' AS source) FROM good", "expect_column_values_to_be_in_set", "source"),
-        ("step_breakdown", "SELECT * REPLACE ('magic' AS category) FROM good", "expect_column_values_to_be_in_set", "category"),
-        ("timeline", "SELECT * REPLACE (NULL::VARCHAR AS trace_id) FROM good LIMIT 1", "expect_column_values_to_not_be_null", "trace_id"),
-        ("gaps", "SELECT * REPLACE (-dur_ns AS dur_ns) FROM good", "expect_column_values_to_be_between", "dur_ns"),
-        ("run_breakdown", "SELECT * REPLACE (share + 1 AS share) FROM good", "expect_column_values_to_be_between", "share"),
-        ("timeline", "FROM good UNION ALL FROM good", "expect_compound_columns_to_be_unique", ["trace_id", "device"]),
+        (
+            "timeline",
+            "SELECT * REPLACE ('rumour' AS source) FROM good",
+            "expect_column_values_to_be_in_set",
+            "source",
+        ),
+        (
+            "step_breakdown",
+            "SELECT * REPLACE ('magic' AS category) FROM good",
+            "expect_column_values_to_be_in_set",
+            "category",
+        ),
+        (
+            "timeline",
+            "SELECT * REPLACE (NULL::VARCHAR AS trace_id) FROM good LIMIT 1",
+            "expect_column_values_to_not_be_null",
+            "trace_id",
+        ),
+        (
+            "gaps",
+            "SELECT * REPLACE (-dur_ns AS dur_ns) FROM good",
+            "expect_column_values_to_be_between",
+            "dur_ns",
+        ),
+        (
+            "run_breakdown",
+            "SELECT * REPLACE (share + 1 AS share) FROM good",
+            "expect_column_values_to_be_between",
+            "share",
+        ),
+        (
+            "timeline",
+            "FROM good UNION ALL FROM good",
+            "expect_compound_columns_to_be_unique",
+            ["trace_id", "device"],
+        ),
         ("run_facts", "FROM good UNION ALL FROM good", "expect_column_values_to_be_unique", "source"),
-        ("timeline", "SELECT * REPLACE (device::VARCHAR AS device) FROM good", "expect_column_values_to_be_of_type", "device"),
-        ("timeline", "SELECT *, 1 AS surplus FROM good", "expect_table_columns_to_match_ordered_list", "surplus"),
+        (
+            "timeline",
+            "SELECT * REPLACE (device::VARCHAR AS device) FROM good",
+            "expect_column_values_to_be_of_type",
+            "device",
+        ),
+        (
+            "timeline",
+            "SELECT *, 1 AS surplus FROM good",
+            "expect_table_columns_to_match_ordered_list",
+            "surplus",
+        ),
     ],
-    ids=["source", "category", "null", "negative", "share", "repeated keys", "repeated key", "type", "column"],
+    ids=[
+        "source",
+        "category",
+        "null",
+        "negative",
+        "share",
+        "repeated keys",
+        "repeated key",
+        "type",
+        "column",
+    ],
 )
 def test_a_mart_that_breaks_its_contract_fails_its_result_and_no_other(
     judged: Judged, monkeypatch: pytest.MonkeyPatch, table: str, select: str, expectation: str, columns: Any
@@ -121,7 +178,9 @@ def test_an_expectation_that_raises_is_an_error_and_no_finding(
     """A column that does not exist says something of the check, not of the data."""
     gxe: Any = import_module("great_expectations.expectations")
     missing = [gxe.ExpectColumnValuesToNotBeNull(column="not_there")]
-    with pytest.raises(CheckError, match="expect_column_values_to_not_be_null on timeline cannot be carried out"):
+    with pytest.raises(
+        CheckError, match="expect_column_values_to_not_be_null on timeline cannot be carried out"
+    ):
         judge_one(judged, monkeypatch, "timeline", "FROM good", missing)
 
 
@@ -145,14 +204,21 @@ def test_every_word_of_a_contract_is_expected() -> None:
         "ExpectColumnValuesToBeInSet {'column': 'dur_ns', 'value_set': ['1', '2']}",
     ]
     assert made(expectations._of_column, Column("step", "BIGINT", "", null=True)) == []
-    assert made(expectations._of_table, Contract("t", "marts", "", ("a", "b"), (column,)))[1].startswith("ExpectCompoundColumnsToBeUnique")
-    assert made(expectations._of_table, Contract("t", "marts", "", ("a",), (column,)))[1].startswith("ExpectColumnValuesToBeUnique")
+    assert made(expectations._of_table, Contract("t", "marts", "", ("a", "b"), (column,)))[1].startswith(
+        "ExpectCompoundColumnsToBeUnique"
+    )
+    assert made(expectations._of_table, Contract("t", "marts", "", ("a",), (column,)))[1].startswith(
+        "ExpectColumnValuesToBeUnique"
+    )
 
 
 def test_what_is_for_information_never_fails_a_suite() -> None:
     """Any number of rows will do; of a warning and a failure none."""
     gxe = SimpleNamespace(ExpectColumnValuesToBeBetween=lambda **kwargs: kwargs)
-    limits = {s: expectations._of_check(gxe, Result("x", s, 3, None, "Means.", "Do.")) for s in ("fail", "warn", "info")}
+    limits = {
+        s: expectations._of_check(gxe, Result("x", s, 3, None, "ExecutionConfig.", "Do."))
+        for s in ("fail", "warn", "info")
+    }
     assert [(m["severity"], m.get("max_value"), m.get("min_value")) for m in limits.values()] == [
         ("critical", 0, None),
         ("warning", 0, None),

@@ -27,7 +27,17 @@ from pipeline.quality.checks import Check, CheckError, ask
 from pipeline.quality.checks import Result as Finding
 from pipeline.quality.checks import checks as all_checks
 from pipeline.quality.verdicts import check_run, docs_page, verdict
-from tests.support.builders import ALL_REDUCE, DECODE, GEMM, MARLIN_MOE, StepBuilder, header, ingest_into, kernel, write_trace
+from tests.support.builders import (
+    ALL_REDUCE,
+    DECODE,
+    GEMM,
+    MARLIN_MOE,
+    StepBuilder,
+    header,
+    ingest_into,
+    kernel,
+    write_trace,
+)
 from tests.support.homes import STRANGE, copied, drop, environment
 
 
@@ -60,7 +70,11 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Home:
     """A home with a run that passes, one to be warned of, and one that fails."""
     folder = tmp_path_factory.mktemp("judged")
     home = Home(folder / "home")
-    for run, write, wanted in (("fine", fine_trace, "pass"), ("odd", odd_trace, "warn"), ("bad", bad_trace, "fail")):
+    for run, write, wanted in (
+        ("fine", fine_trace, "pass"),
+        ("odd", odd_trace, "warn"),
+        ("bad", bad_trace, "fail"),
+    ):
         assert ingest_into(home, write(folder / f"{run}-rank-0.json"), run=run).verdicts == {run: wanted}
     return home
 
@@ -123,7 +137,9 @@ def test_results_are_kept_with_the_build_that_was_checked(judged: Home) -> None:
     with opened(judged) as con:
         builds = dict(duck.rows(con, "SELECT run_id, build_id FROM run_facts"))
         rows = duck.dicts(con, "SELECT * FROM quality WHERE run_id = 'bad' ORDER BY \"check\"")
-    assert [(r["check"], r["severity"], r["means"], r["todo"]) for r in rows] == [(c.name, c.severity, c.means, c.todo) for c in all_checks()]
+    assert [(r["check"], r["severity"], r["means"], r["todo"]) for r in rows] == [
+        (c.name, c.severity, c.means, c.todo) for c in all_checks()
+    ]
     assert {r["build_id"] for r in rows} == {builds["bad"]}
     assert all(r["is_passed"] == (r["failing_rows"] == 0) == (r["sample"] is None) for r in rows)
 
@@ -132,7 +148,8 @@ def test_a_failing_check_shows_a_sample(judged: Home) -> None:
     """A few of the rows that are wrong, as JSON."""
     with opened(judged) as con:
         ((check, failing_rows, sample),) = duck.rows(
-            con, "SELECT \"check\", failing_rows, sample FROM quality WHERE run_id = 'bad' AND NOT is_passed AND severity = 'fail'"
+            con,
+            "SELECT \"check\", failing_rows, sample FROM quality WHERE run_id = 'bad' AND NOT is_passed AND severity = 'fail'",
         )
     assert (check, failing_rows) == ("file_issues_fail", 1)
     (row,) = json.loads(sample)
@@ -161,7 +178,9 @@ def test_build_checks_what_it_built(judged: Home, tmp_path: Path) -> None:
 def test_more_files_change_the_verdict(judged: Home, tmp_path: Path) -> None:
     """A file that is wrong makes its run fail when it arrives, and no other run."""
     home = copied(judged, tmp_path / "home")
-    assert ingest_into(home, bad_trace(tmp_path / "late-rank-1.json"), run="fine").verdicts == {"fine": "fail"}
+    assert ingest_into(home, bad_trace(tmp_path / "late-rank-1.json"), run="fine").verdicts == {
+        "fine": "fail"
+    }
     assert verdicts(home) == {"fine": "fail", "odd": "warn", "bad": "fail"}
 
 
@@ -184,7 +203,9 @@ def test_a_run_without_marts_cannot_be_checked(judged: Home) -> None:
     assert list(judged.staging.iterdir()) == []
 
 
-def test_a_check_that_raises_costs_no_other_run_its_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_raises_costs_no_other_run_its_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is an error (exit 1), its run is built and unchecked, and the next run is checked all the same."""
     told: list[str] = []
 
@@ -215,7 +236,10 @@ def test_run_exits_5_exports_no_failed_run_and_goes_on_with_the_others(tmp_path:
     done = call(home, "run")
     assert done.exit_code == ExitCode.QUALITY
     assert "run bad: check file_issues_fail failed: A reader counted trouble of severity fail" in done.stderr
-    assert "bad failed its checks and is not exported (stepledger export --run bad --allow-failed)" in done.stderr
+    assert (
+        "bad failed its checks and is not exported (stepledger export --run bad --allow-failed)"
+        in done.stderr
+    )
     assert sorted(p.name for p in home.exports.iterdir()) == ["fine"]
     assert json.loads((home.exports / "fine" / "manifest.json").read_bytes())["verdict"] == "pass"
     assert call(home, "run").exit_code == 0
@@ -224,10 +248,17 @@ def test_run_exits_5_exports_no_failed_run_and_goes_on_with_the_others(tmp_path:
 def test_export_refuses_a_failed_run(judged: Home, tmp_path: Path) -> None:
     """It says how to see why, and how to have it all the same; nothing is written, not for the other runs either."""
     home = copied(judged, tmp_path / "home")
-    for arguments in (["export"], ["export", "steps", "--run", "bad"], ["export", "--run", "bad", "--output", "-"]):
+    for arguments in (
+        ["export"],
+        ["export", "steps", "--run", "bad"],
+        ["export", "--run", "bad", "--output", "-"],
+    ):
         done = call(home, *arguments)
         assert isinstance(done.exception, UsageError)
-        assert "run bad failed its checks (stepledger check --run bad); --allow-failed exports it all the same" in str(done.exception)
+        assert (
+            "run bad failed its checks (stepledger check --run bad); --allow-failed exports it all the same"
+            in str(done.exception)
+        )
         assert done.stdout == ""
     assert list(home.exports.iterdir()) == []
 
@@ -270,7 +301,9 @@ def test_check_as_json_is_one_object_per_failing_check(judged: Home, tmp_path: P
     done = call(home, "check", "--run", "bad", "--format", "json")
     assert done.exit_code == ExitCode.QUALITY
     rows = orjson.loads(done.stdout)
-    assert [(r["run_id"], r["severity"], r["check"], r["failing_rows"]) for r in rows] == [("bad", "fail", "file_issues_fail", 1)]
+    assert [(r["run_id"], r["severity"], r["check"], r["failing_rows"]) for r in rows] == [
+        ("bad", "fail", "file_issues_fail", 1)
+    ]
     assert list(rows[0]) == ["run_id", "severity", "check", "failing_rows", "means", "todo"]
     assert orjson.loads(call(home, "check", "--run", "fine", "--format", "json").stdout) == []
 
@@ -287,8 +320,16 @@ def test_check_of_what_is_not_there_is_wrong_usage(judged: Home, tmp_path: Path)
     ("broken", "code", "said"),
     [
         ("check", ExitCode.BUG, "not checked: run fine: sql/checks/x.sql cannot be carried out"),
-        ("mart", ExitCode.MODEL, "not checked: run fine: damaged: lake/marts/run_id=fine/steps.parquet: run `stepledger build --run fine`"),
-        ("marts", ExitCode.QUALITY, "not checked: run fine: run fine has no marts yet: run `stepledger build --run fine`"),
+        (
+            "mart",
+            ExitCode.MODEL,
+            "not checked: run fine: damaged: lake/marts/run_id=fine/steps.parquet: run `stepledger build --run fine`",
+        ),
+        (
+            "marts",
+            ExitCode.QUALITY,
+            "not checked: run fine: run fine has no marts yet: run `stepledger build --run fine`",
+        ),
     ],
 )
 def test_check_goes_on_with_the_other_runs(
@@ -310,7 +351,10 @@ def test_check_goes_on_with_the_other_runs(
         shutil.rmtree(home.mart_run("fine"))
     done = call(home, "check")
     assert done.exit_code == code
-    assert [line.split(", ")[0] for line in done.stdout.splitlines() if "checks passed" in line] == ["bad: fail", "odd: warn"]
+    assert [line.split(", ")[0] for line in done.stdout.splitlines() if "checks passed" in line] == [
+        "bad: fail",
+        "odd: warn",
+    ]
     assert said in done.stderr
     assert orjson.loads(call(home, "check", "--run", "odd", "--format", "json").stdout)
     assert list(home.staging.glob("[!o]*")) == []
@@ -336,11 +380,18 @@ def test_nothing_but_check_imports_great_expectations(judged: Home, tmp_path: Pa
     home = copied(judged, tmp_path / "home")
     trace = odd_trace(tmp_path / "more-rank-0.json")
     done = subprocess.run(
-        [sys.executable, "-c", IMPORTS, home.root, trace], capture_output=True, text=True, check=False, timeout=120, env=environment()
+        [sys.executable, "-c", IMPORTS, home.root, trace],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=environment(),
     )
     lines = [line for line in done.stderr.splitlines() if line.endswith("]")]
     light = [f"{name} 0 []" for name in ("show", "query", "runs", "status", "status", "rules", "export")]
     assert lines[: len(light)] == light, done.stderr
-    assert [line.split("[")[0] for line in lines[len(light) :]] == ["export 0 ", "build 0 ", "ingest 0 "], done.stderr
+    assert [line.split("[")[0] for line in lines[len(light) :]] == ["export 0 ", "build 0 ", "ingest 0 "], (
+        done.stderr
+    )
     assert not any("great_expectations" in line for line in lines)
     assert verdicts(home)["more"] == "warn"

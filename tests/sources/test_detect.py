@@ -47,7 +47,9 @@ def test_other_names_are_no_side_files(name: str) -> None:
     assert side_file_note(name) is None
 
 
-@pytest.mark.parametrize(("name", "text"), [("t.csv", "op,bytes,us\n"), ("job.out", "mpirun\n#  size  count  type  time\n")])
+@pytest.mark.parametrize(
+    ("name", "text"), [("t.csv", "op,bytes,us\n"), ("job.out", "mpirun\n#  size  count  type  time\n")]
+)
 def test_latency_tables_go_to_their_reader(tmp_path: Path, name: str, text: str) -> None:
     """A CSV by its name, nccl-tests' output by the line that names its columns."""
     (tmp_path / name).write_text(text, encoding="utf-8")

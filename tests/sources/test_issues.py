@@ -22,7 +22,11 @@ def test_classes_and_codes_are_kept_apart() -> None:
     book.add("unknown_rank", "trace")
     book.add("bad_value", "ts")
     book.add("bad_value", "dur")
-    assert [row[:2] for row in book.rows()] == [("bad_value", "dur"), ("bad_value", "ts"), ("unknown_rank", "trace")]
+    assert [row[:2] for row in book.rows()] == [
+        ("bad_value", "dur"),
+        ("bad_value", "ts"),
+        ("unknown_rank", "trace"),
+    ]
 
 
 def test_duration_is_missing_until_one_is_known() -> None:

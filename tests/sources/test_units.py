@@ -38,7 +38,11 @@ def _decimals(places: int, limit: int) -> st.SearchStrategy[str]:
 @given(_decimals(3, 9 * 10**15))
 def test_up_to_three_decimals_are_exact(con: duckdb.DuckDBPyConnection, text: str) -> None:
     """Up to three decimals, negative and absolute epoch times too, become nanoseconds without any rounding."""
-    assert _sql_ns(con, text) == units.decimal_to_ns(units.us_to_decimal(Decimal(text))) == int(Decimal(text) * 1000)
+    assert (
+        _sql_ns(con, text)
+        == units.decimal_to_ns(units.us_to_decimal(Decimal(text)))
+        == int(Decimal(text) * 1000)
+    )
 
 
 @given(_decimals(5, 10**13) | _decimals(9, 9 * 10**15))
@@ -56,19 +60,34 @@ def test_narrow_and_wide_agree(con: duckdb.DuckDBPyConnection, text: str) -> Non
 @given(st.integers(-9 * 10**15, 9 * 10**15))
 def test_integers_are_exact(con: duckdb.DuckDBPyConnection, number: int) -> None:
     """Whole microseconds, as torch up to 2.2 writes them, are exact."""
-    assert _sql_ns(con, str(number)) == units.decimal_to_ns(units.us_to_decimal(Decimal(number))) == number * 1000
+    assert (
+        _sql_ns(con, str(number))
+        == units.decimal_to_ns(units.us_to_decimal(Decimal(number)))
+        == number * 1000
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "wanted"),
-    [("1790857026000000.123", 1790857026000000123), ("0.0005", 1), ("-0.0005", -1), ("0.0004", 0), ("0", 0), ("9223372036854775.807", 2**63 - 1)],
+    [
+        ("1790857026000000.123", 1790857026000000123),
+        ("0.0005", 1),
+        ("-0.0005", -1),
+        ("0.0004", 0),
+        ("0", 0),
+        ("9223372036854775.807", 2**63 - 1),
+    ],
 )
 def test_known_values(con: duckdb.DuckDBPyConnection, text: str, wanted: int) -> None:
     """Values at the edges: absolute times, halves, the largest BIGINT."""
     assert _sql_ns(con, text) == units.decimal_to_ns(units.us_to_decimal(Decimal(text))) == wanted
 
 
-@pytest.mark.parametrize(("text", "wanted"), [("1.123", False), ("1.1234", True), ("-1.00001", True), ("5", False)])
+@pytest.mark.parametrize(
+    ("text", "wanted"), [("1.123", False), ("1.1234", True), ("-1.00001", True), ("5", False)]
+)
 def test_digits_below_a_nanosecond_are_seen(con: duckdb.DuckDBPyConnection, text: str, wanted: bool) -> None:
     """A value with more than three decimals says so."""
-    assert con.sql(f"SELECT {units.sql_is_sub_ns('v')} FROM (SELECT '{text}'::{units.WIDE} AS v)").fetchall() == [(wanted,)]
+    assert con.sql(
+        f"SELECT {units.sql_is_sub_ns('v')} FROM (SELECT '{text}'::{units.WIDE} AS v)"
+    ).fetchall() == [(wanted,)]

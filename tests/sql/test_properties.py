@@ -128,7 +128,10 @@ def _step_terms(line: Line) -> dict[int, dict[str, int | None]]:
     for activity in line.activities:
         if activity["step"] is not None:
             own[activity["step"]].append(activity)
-    starts = {s: min([a["start_ns"] for a in acts if a["kind"] == "kernel"] or [a["start_ns"] for a in acts]) for s, acts in own.items()}
+    starts = {
+        s: min([a["start_ns"] for a in acts if a["kind"] == "kernel"] or [a["start_ns"] for a in acts])
+        for s, acts in own.items()
+    }
     order = sorted(own, key=lambda s: (starts[s], s))
     following = dict(pairwise(order))
     terms: dict[int, dict[str, int | None]] = {}
@@ -145,7 +148,9 @@ def _step_terms(line: Line) -> dict[int, dict[str, int | None]]:
             found |= {
                 "wall_ns": after - start,
                 "exposed_outside_ns": sum(not start <= at < after for at in mine),
-                "borrowed_ns": sum(at in line.owner and line.owner[at]["step"] != step for at in range(start, after)),
+                "borrowed_ns": sum(
+                    at in line.owner and line.owner[at]["step"] != step for at in range(start, after)
+                ),
                 "idle_inside_ns": _idle(line, start, min(end, after)),
                 "gap_after_ns": _idle(line, end, after),
             }
@@ -175,7 +180,10 @@ def test_exposed_time_is_what_each_activity_owns(run: list[list[Work]]) -> None:
 def test_the_time_line_closes(run: list[list[Work]]) -> None:
     """sum(exposed) is the union of all work, and exposed + idle = end - start on every device."""
     with _built(run, "timeline") as con:
-        found = rows(con, "SELECT trace_id, device, exposed_ns, idle_ns, unknown_ns, end_ns - start_ns FROM timeline ORDER BY ALL")
+        found = rows(
+            con,
+            "SELECT trace_id, device, exposed_ns, idle_ns, unknown_ns, end_ns - start_ns FROM timeline ORDER BY ALL",
+        )
         wanted = []
         for trace_id, device, line in lines(con):
             length = max(map(_ends, line.activities)) - min(a["start_ns"] for a in line.activities)
@@ -190,7 +198,11 @@ def test_every_term_of_a_step_is_what_it_says(run: list[list[Work]]) -> None:
     with _built(run, "activity") as con:
         for trace_id, device, line in lines(con):
             for step, wanted in _step_terms(line).items():
-                found = dicts(con, "SELECT * FROM steps WHERE trace_id = ? AND device = ? AND step = ?", [trace_id, device, step])
+                found = dicts(
+                    con,
+                    "SELECT * FROM steps WHERE trace_id = ? AND device = ? AND step = ?",
+                    [trace_id, device, step],
+                )
                 assert [{name: row[name] for name in wanted} for row in found] == [wanted]
 
 
@@ -200,7 +212,10 @@ def test_the_terms_of_every_step_add_up_to_its_wall(run: list[list[Work]]) -> No
     """wall = exposed - exposed_outside + borrowed + idle_inside + gap_after, and no term is negative."""
     terms = "exposed_ns - exposed_outside_ns + borrowed_ns + idle_inside_ns + gap_after_ns"
     with _built(run, "steps") as con:
-        assert rows(con, f"SELECT * FROM steps WHERE wall_ns IS NOT NULL AND wall_ns IS DISTINCT FROM {terms}") == []
+        assert (
+            rows(con, f"SELECT * FROM steps WHERE wall_ns IS NOT NULL AND wall_ns IS DISTINCT FROM {terms}")
+            == []
+        )
         least = "least(wall_ns, exposed_outside_ns, borrowed_ns, idle_inside_ns, gap_after_ns, exposed_ns)"
         assert rows(con, f"SELECT * FROM steps WHERE {least} < 0") == []
 
@@ -219,7 +234,11 @@ def test_nothing_is_lost_or_booked_twice(run: list[list[Work]]) -> None:
         ):
             assert rows(con, query) == raw, query
         exposed = rows(con, "SELECT sum(exposed_ns) FROM activity")
-        assert rows(con, "SELECT sum(exposed_ns) FROM step_breakdown") == rows(con, "SELECT sum(exposed_ns) FROM timeline") == exposed
+        assert (
+            rows(con, "SELECT sum(exposed_ns) FROM step_breakdown")
+            == rows(con, "SELECT sum(exposed_ns) FROM timeline")
+            == exposed
+        )
 
 
 @given(runs)
@@ -256,7 +275,9 @@ def test_calls_are_whole_numbers_that_were_seen(run: list[list[Work]]) -> None:
 
 def _events(work: Iterable[Work]) -> list[dict[str, Any]]:
     """The work as a profiler writes it, a thousand times slower, so that no time is negative."""
-    made = [annotation_event("execute_context_0(0)_generation_1(1)", 1_000 * (step + 1), 900) for step in range(3)]
+    made = [
+        annotation_event("execute_context_0(0)_generation_1(1)", 1_000 * (step + 1), 900) for step in range(3)
+    ]
     for i, w in enumerate(work, start=1):
         draw = memcpy_event if w.name == COPY else kernel_event
         made.append(draw(w.name, 10_000 + w.start_ns, w.dur_ns, i, device=w.device, stream=w.stream))
@@ -282,6 +303,8 @@ def test_the_order_of_events_in_a_file_changes_nothing(work: list[Work], shuffle
     told = []
     for _ in range(2):
         with TemporaryDirectory() as folder, _read_and_built(Path(folder), events) as con:
-            told.append({table: rows(con, f"SELECT * FROM {table} ORDER BY ALL") for table in contracts("marts")})
+            told.append(
+                {table: rows(con, f"SELECT * FROM {table} ORDER BY ALL") for table in contracts("marts")}
+            )
         shuffle.shuffle(events)
     assert told[0] == told[1]

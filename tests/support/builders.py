@@ -16,7 +16,7 @@ from typing import Any, Self
 import duckdb
 
 from pipeline import duck
-from pipeline.ingest.inbox import Waiting
+from pipeline.ingest.inbox import InboxItem
 from pipeline.ingest.ingest import Outcome, ingest
 from pipeline.lake.home import Home
 from pipeline.models.engine import models, prepare
@@ -53,39 +53,95 @@ def us(ns: int) -> Microseconds:
     return Microseconds(ns)
 
 
-def event(cat: str, name: str, start_ns: int, dur_ns: int, *, pid: Any = PID, tid: Any = TID, **args: Any) -> dict[str, Any]:
+def event(
+    cat: str, name: str, start_ns: int, dur_ns: int, *, pid: Any = PID, tid: Any = TID, **args: Any
+) -> dict[str, Any]:
     """A complete event; argument names with `_` for blanks (`External_id`)."""
-    made: dict[str, Any] = {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": us(start_ns), "dur": us(dur_ns)}
+    made: dict[str, Any] = {
+        "ph": "X",
+        "cat": cat,
+        "name": name,
+        "pid": pid,
+        "tid": tid,
+        "ts": us(start_ns),
+        "dur": us(dur_ns),
+    }
     if args:
         made["args"] = {key.replace("_", " "): value for key, value in args.items()}
     return made
 
 
-def kernel(name: str, start_ns: int, dur_ns: int, correlation: int | None = None, *, device: int = 0, stream: int = 7, **args: Any) -> dict[str, Any]:
+def kernel(
+    name: str,
+    start_ns: int,
+    dur_ns: int,
+    correlation: int | None = None,
+    *,
+    device: int = 0,
+    stream: int = 7,
+    **args: Any,
+) -> dict[str, Any]:
     """A kernel on the GPU."""
-    return event("kernel", name, start_ns, dur_ns, pid=device, tid=stream, device=device, stream=stream, **_link(correlation), **args)
+    return event(
+        "kernel",
+        name,
+        start_ns,
+        dur_ns,
+        pid=device,
+        tid=stream,
+        device=device,
+        stream=stream,
+        **_link(correlation),
+        **args,
+    )
 
 
-def memcpy(name: str, start_ns: int, dur_ns: int, correlation: int | None = None, *, device: int = 0, stream: int = 7, **args: Any) -> dict[str, Any]:
+def memcpy(
+    name: str,
+    start_ns: int,
+    dur_ns: int,
+    correlation: int | None = None,
+    *,
+    device: int = 0,
+    stream: int = 7,
+    **args: Any,
+) -> dict[str, Any]:
     """A copy on the GPU."""
-    return event("gpu_memcpy", name, start_ns, dur_ns, pid=device, tid=stream, device=device, stream=stream, **_link(correlation), **args)
+    return event(
+        "gpu_memcpy",
+        name,
+        start_ns,
+        dur_ns,
+        pid=device,
+        tid=stream,
+        device=device,
+        stream=stream,
+        **_link(correlation),
+        **args,
+    )
 
 
 def _link(correlation: int | None) -> dict[str, int]:
     return {} if correlation is None else {"correlation": correlation}
 
 
-def launch(start_ns: int, correlation: int, name: str = "cudaLaunchKernel", *, dur_ns: int = 5_000, tid: int = TID) -> dict[str, Any]:
+def launch(
+    start_ns: int, correlation: int, name: str = "cudaLaunchKernel", *, dur_ns: int = 5_000, tid: int = TID
+) -> dict[str, Any]:
     """A runtime call on the CPU."""
     return event("cuda_runtime", name, start_ns, dur_ns, tid=tid, correlation=correlation)
 
 
-def operator(name: str, start_ns: int, dur_ns: int, external_id: int = 1, *, tid: int = TID, **args: Any) -> dict[str, Any]:
+def operator(
+    name: str, start_ns: int, dur_ns: int, external_id: int = 1, *, tid: int = TID, **args: Any
+) -> dict[str, Any]:
     """An operator on the CPU."""
     return event("cpu_op", name, start_ns, dur_ns, tid=tid, External_id=external_id, **args)
 
 
-def annotation(name: str, start_ns: int, dur_ns: int, external_id: int = 1, *, tid: int = TID) -> dict[str, Any]:
+def annotation(
+    name: str, start_ns: int, dur_ns: int, external_id: int = 1, *, tid: int = TID
+) -> dict[str, Any]:
     """A user annotation on the CPU."""
     return event("user_annotation", name, start_ns, dur_ns, tid=tid, External_id=external_id)
 
@@ -94,7 +150,9 @@ def header(rank: int | None = 0, world_size: int = 1, **extra: Any) -> dict[str,
     """Top-level keys that stand before traceEvents in torch >= 2.8."""
     made: dict[str, Any] = {
         "schemaVersion": 1,
-        "deviceProperties": [{"id": d, "name": "NVIDIA H200", "totalGlobalMem": 1} for d in range(max(world_size, 1))],
+        "deviceProperties": [
+            {"id": d, "name": "NVIDIA H200", "totalGlobalMem": 1} for d in range(max(world_size, 1))
+        ],
         "cuda_runtime_version": 13000,
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": BASE_NS,
@@ -104,15 +162,22 @@ def header(rank: int | None = 0, world_size: int = 1, **extra: Any) -> dict[str,
     return made | extra
 
 
-def trace_json(events: Iterable[Any], head: dict[str, Any] | None = None, tail: dict[str, Any] | None = None) -> bytes:
+def trace_json(
+    events: Iterable[Any], head: dict[str, Any] | None = None, tail: dict[str, Any] | None = None
+) -> bytes:
     """A trace file: the head's keys, the events, the tail's keys."""
     parts = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in (header() if head is None else head).items()]
     parts.append('"traceEvents": [\n' + ",\n".join(f"  {json.dumps(e)}" for e in events) + "\n]")
-    parts += [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in ({"traceName": "t.json"} if tail is None else tail).items()]
+    parts += [
+        f"{json.dumps(k)}: {json.dumps(v)}"
+        for k, v in ({"traceName": "t.json"} if tail is None else tail).items()
+    ]
     return ("{\n" + ",\n".join(parts) + "\n}\n").encode()
 
 
-def write_trace(path: Path, events: Iterable[Any], head: dict[str, Any] | None = None, tail: dict[str, Any] | None = None) -> Path:
+def write_trace(
+    path: Path, events: Iterable[Any], head: dict[str, Any] | None = None, tail: dict[str, Any] | None = None
+) -> Path:
     """Write a trace; a name that ends in .gz is compressed."""
     data = trace_json(events, head, tail)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -129,7 +194,13 @@ class StepBuilder:
     correlation: int = 0
 
     def step(
-        self, kernels: list[tuple[str, int]], label: str = DECODE, *, gap_ns: int = 1_000, lead_ns: int = 50_000, graph: bool = False
+        self,
+        kernels: list[tuple[str, int]],
+        label: str = DECODE,
+        *,
+        gap_ns: int = 1_000,
+        lead_ns: int = 50_000,
+        graph: bool = False,
     ) -> StepBuilder:
         """Add a step of (name, dur_ns) kernels, `gap_ns` apart, launched `lead_ns` before they start; `graph`: by one replay."""
         begin = self.now_ns
@@ -185,4 +256,4 @@ def build_from(folder: Path, *ranks: Iterable[Any]) -> duckdb.DuckDBPyConnection
 
 def ingest_into(home: Home, *paths: Path, run: str = "run") -> Outcome:
     """Ingest files into a home, as the command does."""
-    return ingest(home, [Waiting(p, run, Path(run) / p.name) for p in paths], Progress(quiet=True))
+    return ingest(home, [InboxItem(p, run, Path(run) / p.name) for p in paths], Progress(quiet=True))

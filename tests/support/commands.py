@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 import typer
 
 from pipeline.cli import app
-from pipeline.ingest.ingest import Means, drain
+from pipeline.ingest.ingest import ExecutionConfig, drain
 from pipeline.lake.home import Home
 from pipeline.lake.run_config import describe
 from pipeline.progress import Progress
@@ -73,7 +73,7 @@ def fill(home: Home, folder: Path, words: Words) -> Place:
     broken = folder / "broken.json"
     broken.write_text("{}")
     drop(home, broken, f"{place.run}/broken{words.part}.json")
-    assert drain(home, Progress(quiet=True), Means()).codes != []
+    assert drain(home, Progress(quiet=True), ExecutionConfig()).codes != []
     drop(home, place.trace, f"three{words.part}/ready{words.part}.json")
     (home.inbox / f"writing{words.part}.json.part").write_text("")
     return place

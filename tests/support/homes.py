@@ -31,7 +31,16 @@ def rank_trace(path: Path, rank: int = 0, *, ranks: int = 2, steps: int = 3, see
     made.step([(GEMM, 400_000), (ALL_REDUCE, 200_000)], PREFILL)
     for number in range(steps):
         waits = 30_000 + 4_000 * rank + 1_000 * number + 10 * seed
-        made.step([(GEMM, 20_000), (ALL_REDUCE, waits), (MARLIN_MOE, 25_000), (STRANGE, 1_500), (ALL_REDUCE, waits + 500)], DECODE)
+        made.step(
+            [
+                (GEMM, 20_000),
+                (ALL_REDUCE, waits),
+                (MARLIN_MOE, 25_000),
+                (STRANGE, 1_500),
+                (ALL_REDUCE, waits + 500),
+            ],
+            DECODE,
+        )
     return write_trace(path, made.events, header(rank, ranks))
 
 
@@ -73,7 +82,12 @@ def copied(source: Home, root: Path) -> Home:
 def fingerprint(root: Path) -> dict[str, str]:
     """Every path under a folder, files with the hash of their bytes; lock files hold nothing but the last writer's token."""
     paths = (p for p in sorted(root.rglob("*")) if p.name not in {".lock", ".watch.lock"})
-    return {p.relative_to(root).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() if p.is_file() else "folder" for p in paths}
+    return {
+        p.relative_to(root).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest()
+        if p.is_file()
+        else "folder"
+        for p in paths
+    }
 
 
 def mart_rows(home: Home) -> dict[str, list[tuple[object, ...]]]:
@@ -91,7 +105,9 @@ def damage(file: Path, kind: str) -> None:
     data = file.read_bytes()
     file.unlink()
     if kind != "missing":
-        file.write_bytes({"empty": b"", "half": data[: len(data) // 2], "garbage": bytes(reversed(data))}[kind])
+        file.write_bytes(
+            {"empty": b"", "half": data[: len(data) // 2], "garbage": bytes(reversed(data))}[kind]
+        )
 
 
 class Called(NamedTuple):
@@ -105,7 +121,12 @@ class Called(NamedTuple):
 def command(*arguments: str | Path, columns: int | None = None) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "pipeline", *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False, env=environment(columns)
+        [sys.executable, "-m", "pipeline", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=environment(columns),
     )
 
 

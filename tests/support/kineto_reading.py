@@ -41,7 +41,9 @@ class Tables(dict[str, list[Row]]):
 
     def read(self, table: str, *columns: str) -> list[Row]:
         """Rows of a table, with all or the given columns."""
-        rows: list[Row] = pq.ParquetFile(self.out / f"{table}.parquet").read(list(columns) or None).to_pylist()
+        rows: list[Row] = (
+            pq.ParquetFile(self.out / f"{table}.parquet").read(list(columns) or None).to_pylist()
+        )
         return rows
 
 
@@ -78,15 +80,29 @@ class Raw:
     def all_rows(self) -> dict[str, list[tuple[Any, ...]]]:
         """Every table with all its rows, but for the time of reading and the file's size."""
         left_out = {"ingested_at", "file_bytes", "example"}
-        return {t: self.rows(t, *(c.name for c in contract.columns if c.name not in left_out)) for t, contract in CONTRACTS.items()}
+        return {
+            t: self.rows(t, *(c.name for c in contract.columns if c.name not in left_out))
+            for t, contract in CONTRACTS.items()
+        }
 
 
-def lines(*events: bytes, head: bytes = b'{"baseTimeNanoseconds": 1000000000000000000, "traceEvents": [', tail: bytes = b"]}") -> bytes:
+def lines(
+    *events: bytes,
+    head: bytes = b'{"baseTimeNanoseconds": 1000000000000000000, "traceEvents": [',
+    tail: bytes = b"]}",
+) -> bytes:
     """A trace of events that are given as text."""
     return head + b",\n".join(events) + tail
 
 
-def kernel_text(name: str = "k", more: str = "", *, ts: str = "5000.001", dur: str = "2.500", args: str = '"device": 0, "stream": 7') -> bytes:
+def kernel_text(
+    name: str = "k",
+    more: str = "",
+    *,
+    ts: str = "5000.001",
+    dur: str = "2.500",
+    args: str = '"device": 0, "stream": 7',
+) -> bytes:
     """A kernel as text, so that a test can spell numbers as it likes; `more` are further keys."""
     more = f"{more}, " if more else ""
     return f'{{"ph": "X", "cat": "kernel", "name": "{name}", "ts": {ts}, "dur": {dur}, {more}"pid": 0, "tid": 7, "args": {{{args}}}}}'.encode()
@@ -106,13 +122,21 @@ def salvage_bytes(folder: Path, data: bytes, name: str = "t.json", **options: An
     out.mkdir()
     work.mkdir()
     (own / name).write_bytes(data)
-    read_kineto(ReadJob(own / name, name, "t", len(data), "0" * 64, "run", out, work, salvage=True), **options)
+    read_kineto(
+        ReadJob(own / name, name, "t", len(data), "0" * 64, "run", out, work, salvage=True), **options
+    )
     raw = Raw(Tables(out))
     assert_books_balance(raw)
     return raw
 
 
-def read_events(folder: Path, events: Iterable[Any], head: dict[str, Any] | None = None, name: str = "t.json", **options: Any) -> Raw:
+def read_events(
+    folder: Path,
+    events: Iterable[Any],
+    head: dict[str, Any] | None = None,
+    name: str = "t.json",
+    **options: Any,
+) -> Raw:
     """Read a trace of these events."""
     return read_bytes(folder, trace_json(events, header() if head is None else head), name, **options)
 
@@ -129,21 +153,31 @@ def assert_contracts_hold(raw: Raw) -> None:
     """Every raw table is there and is what its contract says."""
     with duckdb.connect() as con:
         for table, contract in CONTRACTS.items():
-            contract.check(con, f"read_parquet('{raw.tables.out / table}.parquet', hive_partitioning = false)")
+            contract.check(
+                con, f"read_parquet('{raw.tables.out / table}.parquet', hive_partitioning = false)"
+            )
 
 
 def assert_books_balance(raw: Raw) -> None:
     """Events in the file = landed + skipped by name; and so for GPU events, in count and in time."""
     skipped = [row for row in raw.tables["issue"] if issue_codes()[row["code"]].get("skip")]
-    landed = {table: Counter(row["trace_id"] for row in raw.tables.read(table, "trace_id")) for table in LANDED}
+    landed = {
+        table: Counter(row["trace_id"] for row in raw.tables.read(table, "trace_id")) for table in LANDED
+    }
     for trace in raw.tables["trace"]:
         mine = trace["trace_id"]
         left = [row for row in skipped if row["trace_id"] == mine]
         assert trace["events_kept"] == sum(count[mine] for count in landed.values())
         assert trace["events_read"] == trace["events_kept"] + sum(row["count"] for row in left)
         gpu_left = [row for row in left if row["code"] in GPU_REASONS]
-        assert trace["gpu_events_read"] == landed["gpu_activity"][mine] + sum(row["count"] for row in gpu_left)
-        booked = sum(row["dur_ns"] for row in raw.tables.read("gpu_activity", "trace_id", "dur_ns") if row["trace_id"] == mine)
+        assert trace["gpu_events_read"] == landed["gpu_activity"][mine] + sum(
+            row["count"] for row in gpu_left
+        )
+        booked = sum(
+            row["dur_ns"]
+            for row in raw.tables.read("gpu_activity", "trace_id", "dur_ns")
+            if row["trace_id"] == mine
+        )
         booked += sum(row["dur_ns"] or 0 for row in gpu_left)
         rounding = Decimal(trace["gpu_events_read"]) / 2 if "sub_ns_time" in raw.codes else 0
         assert abs(trace["gpu_ns_read"] - booked) <= rounding

@@ -31,7 +31,9 @@ TOPK = (
     "(__nv_bfloat16*, float*)"
 )
 ALIGN = "void vllm::moe::moe_align_block_size_small_batch_expert_kernel<int, 256>(int const*, int*, int*, int*, int*, int, int)"
-ACTIVATION = "void vllm::act_and_mul_kernel<c10::BFloat16, __nv_bfloat162>(c10::BFloat16*, c10::BFloat16 const*, int)"
+ACTIVATION = (
+    "void vllm::act_and_mul_kernel<c10::BFloat16, __nv_bfloat162>(c10::BFloat16*, c10::BFloat16 const*, int)"
+)
 SUM = (
     "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<c10::BFloat16, at::native::func_wrapper_t<c10::BFloat16, "
     "at::native::sum_functor<c10::BFloat16, float, c10::BFloat16> >, unsigned int, c10::BFloat16, 4, 4> >()"
@@ -97,7 +99,7 @@ def spread(total: int, count: int, rng: random.Random) -> list[int]:
 
 def rank_events(rank: int, decode_steps: int) -> list[dict[str, Any]]:
     """One rank's events: a prefill step launched kernel by kernel, then decode steps of one graph replay each."""
-    rng = random.Random(rank)  # noqa: S311 (a fixed sequence is wanted)
+    rng = random.Random(rank)
     names = list(names_of_step())
     events: list[dict[str, Any]] = []
     host, gpu = 1_000_000, 2_000_000
@@ -112,7 +114,11 @@ def rank_events(rank: int, decode_steps: int) -> list[dict[str, Any]]:
         replay = 100_000 + step
         events.append(launch(host + 10_000, replay, "cudaGraphLaunch"))
         durations = {
-            rollup: spread(row.busy_ns - (CUSTOM_NS if rollup == "AllReduce" else 0), row.calls - (rollup == "AllReduce"), rng)
+            rollup: spread(
+                row.busy_ns - (CUSTOM_NS if rollup == "AllReduce" else 0),
+                row.calls - (rollup == "AllReduce"),
+                rng,
+            )
             for rollup, row in TABLE.items()
         }
         gpu = max(gpu, host + 50_000)
@@ -123,7 +129,9 @@ def rank_events(rank: int, decode_steps: int) -> list[dict[str, Any]]:
     return events
 
 
-def unannotated_events(executed: int = 160, annotated: int = 155, all_reduces: int = 123) -> list[dict[str, Any]]:
+def unannotated_events(
+    executed: int = 160, annotated: int = 155, all_reduces: int = 123
+) -> list[dict[str, Any]]:
     """`executed` graph replays of `all_reduces` all-reduces under only `annotated` annotations: the rest runs unannotated
     behind some of them, as a data-parallel rank's dummy batches do. 160 x 123 / 155 reads as "127 a step"."""
     events: list[dict[str, Any]] = []

@@ -12,7 +12,10 @@ from pipeline.errors import TraceError
 from pipeline.sources.job import ReadJob
 from pipeline.sources.latency.reader import read_microbench
 
-RANKS = "".join(f"#  Rank  {rank} Group  0 Pid   689{rank} on   node device  {rank} [0x04] NVIDIA H100\n" for rank in range(8))
+RANKS = "".join(
+    f"#  Rank  {rank} Group  0 Pid   689{rank} on   node device  {rank} [0x04] NVIDIA H100\n"
+    for rank in range(8)
+)
 NEW = (
     "# nThread 1 nGpus 8 minBytes 8 maxBytes 64 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 1\n#\n# Using devices\n"
     f"{RANKS}#\n#                                        out-of-place                       in-place\n"
@@ -40,9 +43,14 @@ def read(folder: Path, text: str | bytes, name: str = "table.csv") -> list[dict[
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     for place in ("out", "work"):
         (folder / place).mkdir(exist_ok=True)
-    read_microbench(ReadJob(path, name, "f", path.stat().st_size, "s", "run", folder / "out", folder / "work"))
+    read_microbench(
+        ReadJob(path, name, "f", path.stat().st_size, "s", "run", folder / "out", folder / "work")
+    )
     with duck.working(folder / "work", threads=1, memory_limit="256MB") as con:
-        return duck.dicts(con, f"FROM read_parquet({duck.files(folder / 'out', 'microbench.parquet')}) ORDER BY line, is_in_place")
+        return duck.dicts(
+            con,
+            f"FROM read_parquet({duck.files(folder / 'out', 'microbench.parquet')}) ORDER BY line, is_in_place",
+        )
 
 
 def refused(folder: Path, text: str | bytes, name: str = "table.csv") -> TraceError:

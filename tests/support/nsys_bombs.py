@@ -11,7 +11,14 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
 
-from tests.support.nsys_builders import Tables, tables_of, two_ranks, write_arrowdir, write_parquetdir, write_sqlite
+from tests.support.nsys_builders import (
+    Tables,
+    tables_of,
+    two_ranks,
+    write_arrowdir,
+    write_parquetdir,
+    write_sqlite,
+)
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEGABYTE = 1_000_000
@@ -73,7 +80,9 @@ def with_tree(table: str, tree: Callable[[int, int], list[list[int]]]) -> Make:
     def make(path: Path) -> None:
         write_sqlite(path, tables_of(two_ranks()))
         with sqlite3.connect(path) as con:
-            ((root,),) = con.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", [table]).fetchall() or [(1,)]
+            ((root,),) = con.execute(
+                "SELECT rootpage FROM sqlite_master WHERE name = ?", [table]
+            ).fetchall() or [(1,)]
         con.close()
         data = bytearray(path.read_bytes())
         head = 100 if root == 1 else 0
@@ -123,7 +132,9 @@ def parquet(table: str, change: Callable[[pa.Table], pa.Table], **options: Any) 
         if not path.exists():
             write_parquetdir(path, tables_of(two_ranks()))
         file = path / f"{table}.parquet"
-        pyarrow.parquet.write_table(change(pyarrow.parquet.read_table(file)), file, compression="zstd", **options)
+        pyarrow.parquet.write_table(
+            change(pyarrow.parquet.read_table(file)), file, compression="zstd", **options
+        )
 
     return make
 
@@ -136,7 +147,9 @@ def arrow(table: str, change: Callable[[pa.Table], pa.Table]) -> Make:
             write_arrowdir(path, tables_of(two_ranks()))
         file = path / f"{table}.arrow"
         made = change(pyarrow.ipc.open_stream(file.read_bytes()).read_all())
-        with pyarrow.ipc.new_stream(str(file), made.schema, options=pyarrow.ipc.IpcWriteOptions(allow_64bit=True)) as writer:
+        with pyarrow.ipc.new_stream(
+            str(file), made.schema, options=pyarrow.ipc.IpcWriteOptions(allow_64bit=True)
+        ) as writer:
             writer.write_table(made)
 
     return make

@@ -67,7 +67,14 @@ _DDL = {
 }  # fmt: skip
 """`!` is NOT NULL; `:u` unsigned 64 bits, `:i` 32 bits, `:b` boolean, `:f` double, `:t` text, else 64 bits."""
 
-_ARROW = {"u": pa.uint64(), "i": pa.int32(), "b": pa.bool_(), "f": pa.float64(), "t": pa.string(), "": pa.int64()}
+_ARROW = {
+    "u": pa.uint64(),
+    "i": pa.int32(),
+    "b": pa.bool_(),
+    "f": pa.float64(),
+    "t": pa.string(),
+    "": pa.int64(),
+}
 _SQLITE = {"u": "INTEGER", "i": "INTEGER", "b": "INTEGER", "f": "REAL", "t": "TEXT", "": "INTEGER"}
 
 
@@ -174,7 +181,16 @@ class Report:
     ranges: list[Range] = field(default_factory=list)
     duration: int = DURATION_NS
 
-    def graph(self, start: int, correlation: int, kernels: Sequence[tuple[str, int]], *, launch: int, process: int = 0, **lane: Any) -> Report:
+    def graph(
+        self,
+        start: int,
+        correlation: int,
+        kernels: Sequence[tuple[str, int]],
+        *,
+        launch: int,
+        process: int = 0,
+        **lane: Any,
+    ) -> Report:
         """One replay: the launch, and its kernels one after another (graph nodes 1, 2, ...)."""
         self.calls.append(Call(launch, correlation, "cudaGraphLaunch_v10000", process=process))
         for node, (name, dur) in enumerate(kernels, start=1):
@@ -182,23 +198,33 @@ class Report:
             start += dur
         return self
 
-    def step(self, start: int, correlation: int, label: str = DECODE, *, process: int = 0, device: int = 0) -> Report:
+    def step(
+        self, start: int, correlation: int, label: str = DECODE, *, process: int = 0, device: int = 0
+    ) -> Report:
         """A marked step: a graph of three kernels, a kernel, a copy and a memset, of 1000, 2000, 300, 40, 5 and 6 ns."""
         self.ranges.append(Range(label, start, 20_000, process))
         kernels = [(GEMM, 1_000), (ALL_REDUCE, 2_000), (MARLIN, 300)]
         self.graph(start + 50_000, correlation, kernels, launch=start + 1_000, process=process, device=device)
         for number, (kind, dur) in enumerate((("kernel", 40), ("memcpy", 5), ("memset", 6)), start=1):
-            self.calls.append(Call(start + 8_000 + number, correlation + number, f"cuda{kind.title()}_v3020", 1, process))
-            self.work.append(Work(STRANGE, start + 55_000 + 100 * number, dur, correlation + number, kind, process, device))
+            self.calls.append(
+                Call(start + 8_000 + number, correlation + number, f"cuda{kind.title()}_v3020", 1, process)
+            )
+            self.work.append(
+                Work(STRANGE, start + 55_000 + 100 * number, dur, correlation + number, kind, process, device)
+            )
         return self
 
 
-def two_ranks(steps: int = 2, *, devices: Sequence[int] = (0, 1), processes: Iterable[Process] | None = None) -> Report:
+def two_ranks(
+    steps: int = 2, *, devices: Sequence[int] = (0, 1), processes: Iterable[Process] | None = None
+) -> Report:
     """Two processes that took `steps` decode steps each, with the same correlation ids."""
     report = Report(list(processes or (Process(101, "VLLM::Worker_TP0"), Process(102, "VLLM::Worker_TP1"))))
     for step in range(steps):
         for process, device in enumerate(devices):
-            report.step(1_000_000 + 100_000 * step + 10 * process, 1 + 10 * step, process=process, device=device)
+            report.step(
+                1_000_000 + 100_000 * step + 10 * process, 1 + 10 * step, process=process, device=device
+            )
     return report
 
 
@@ -214,9 +240,20 @@ def columns_of(ddl: str) -> list[Column]:
 def _schema(version: Version) -> Tables:
     """Empty tables of a version."""
     made = {name: Table(columns_of(ddl), default=version == "2021") for name, ddl in _DDL.items()}
-    later = ["CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUDA_GRAPH_NODE_EVENTS", "TARGET_INFO_CUDA_DEVICE", "DIAGNOSTIC_EVENT"]
+    later = [
+        "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+        "CUDA_GRAPH_NODE_EVENTS",
+        "TARGET_INFO_CUDA_DEVICE",
+        "DIAGNOSTIC_EVENT",
+    ]
     gone = {
-        "2021": [*later, "META_DATA_EXPORT", "META_DATA_CAPTURE", "EXPORT_META_DATA", "TARGET_INFO_CUDA_CONTEXT_INFO"],
+        "2021": [
+            *later,
+            "META_DATA_EXPORT",
+            "META_DATA_CAPTURE",
+            "EXPORT_META_DATA",
+            "TARGET_INFO_CUDA_CONTEXT_INFO",
+        ],
         "2022.4": [*later, "META_DATA_EXPORT", "META_DATA_CAPTURE", "TARGET_INFO_CUDA_CONTEXT_INFO"],
         "2023.4": [*later, "EXPORT_META_DATA", "TARGET_INFO_CUDA_NULL_STREAM"],
     }.get(version, ["EXPORT_META_DATA", "TARGET_INFO_CUDA_NULL_STREAM"])
@@ -228,10 +265,19 @@ def _schema(version: Version) -> Tables:
             table.drop("greenContextId")
     if version == "2021":
         for table in made.values():
-            table.drop("graphNodeId", "mangledName", "jsonTextId", "jsonText", "sharedMemoryLimitConfig", "virtualAddress")
+            table.drop(
+                "graphNodeId",
+                "mangledName",
+                "jsonTextId",
+                "jsonText",
+                "sharedMemoryLimitConfig",
+                "virtualAddress",
+            )
         del made["CUDA_GRAPH_EVENTS"]
     if version in {"2024", "2026"}:
-        made["CUDA_GRAPH_EVENTS"].columns = columns_of("start! end! eventClass! globalTid:u nameId!:u graphId!:u originalGraphId:u graphExecId:u")
+        made["CUDA_GRAPH_EVENTS"].columns = columns_of(
+            "start! end! eventClass! globalTid:u nameId!:u graphId!:u originalGraphId:u graphExecId:u"
+        )
         made["NVTX_EVENTS"].columns += [Column("binaryData", "t", False)]
     if version == "2026":
         made["CUPTI_ACTIVITY_KIND_KERNEL"].columns += columns_of(
@@ -265,7 +311,11 @@ def tables_of(report: Report, version: Version = "2023.4", facts: Mapping[str, s
             "demangledName": string(work.name), "shortName": string(work.name.split("<")[0].split("(")[0].split(" ")[-1].split("::")[-1]),
             **dict.fromkeys(("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "gridId"), 1), "graphId": 0 if work.node is None else 5,
         }  # fmt: skip
-        extra = {"kernel": name, "memcpy": {"copyKind": 1, "srcKind": 1, "dstKind": 2}, "memset": {"memKind": 2}}
+        extra = {
+            "kernel": name,
+            "memcpy": {"copyKind": 1, "srcKind": 1, "dstKind": 2},
+            "memset": {"memKind": 2},
+        }
         extra["graph"] = {"graphId": 5, "graphExecId": 9}
         kind = "GRAPH_TRACE" if work.kind == "graph" else work.kind.upper()
         made[f"CUPTI_ACTIVITY_KIND_{kind}"].rows.append(lane | extra[work.kind])
@@ -281,26 +331,42 @@ def tables_of(report: Report, version: Version = "2023.4", facts: Mapping[str, s
             "globalTid": report.processes[row.process].global_tid(row.tid), "eventId": number, **text,
         })  # fmt: skip
     for process in report.processes:
-        made["PROCESSES"].rows.append({"globalPid": process.global_pid, "pid": process.pid, "name": process.name})
+        made["PROCESSES"].rows.append(
+            {"globalPid": process.global_pid, "pid": process.pid, "name": process.name}
+        )
         if process.thread:
-            made["ThreadNames"].rows.append({"nameId": string(process.thread), "globalTid": process.global_tid()})
+            made["ThreadNames"].rows.append(
+                {"nameId": string(process.thread), "globalTid": process.global_tid()}
+            )
     _facts(made, report, version, facts or {})
     made["StringIds"].rows = [{"id": number, "value": text} for text, number in string.ids.items()]
     return {name: table for name, table in made.items() if table.rows or name.startswith("ENUM_")}
 
 
 def _facts(made: Tables, report: Report, version: Version, facts: Mapping[str, str]) -> None:
-    made["TARGET_INFO_GPU"].rows = [{"id": n, "name": "NVIDIA H200", "isDiscrete": True, "cuDevice": n, "uuid": f"GPU-{n}"} for n in range(2)]
+    made["TARGET_INFO_GPU"].rows = [
+        {"id": n, "name": "NVIDIA H200", "isDiscrete": True, "cuDevice": n, "uuid": f"GPU-{n}"}
+        for n in range(2)
+    ]
     made["TARGET_INFO_SESSION_START_TIME"].rows = [{"utcEpochNs": EPOCH_NS, "utcTime": "2026-11-29T16:16:28"}]
-    made["ANALYSIS_DETAILS"].rows = [{"globalVid": 1 << 48, "duration": report.duration, "startTime": 5, "stopTime": 9}]
+    made["ANALYSIS_DETAILS"].rows = [
+        {"globalVid": 1 << 48, "duration": report.duration, "startTime": 5, "stopTime": 9}
+    ]
     nodes = made.get("CUDA_GRAPH_NODE_EVENTS", made.get("CUDA_GRAPH_EVENTS"))
     if nodes is not None:
-        nodes.rows = [{"start": 1, "end": 2, "graphNodeId": n} for n in sorted({w.node for w in report.work if w.node is not None})]
+        nodes.rows = [
+            {"start": 1, "end": 2, "graphNodeId": n}
+            for n in sorted({w.node for w in report.work if w.node is not None})
+        ]
     if "CUDA_GRAPH_NODE_EVENTS" in made:
         made["CUDA_GRAPH_EVENTS"].rows = [{"start": 1, "end": 2, "graphId": 5, "graphExecId": 9}]
     for name in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
         if name in made:
-            values = {"EXPORT_SCHEMA_VERSION": version, "EXPORT_PARAM_TIME_NORMALIZE": "false", "EXPORT_PARAM_TIME_SHIFT": "0"}
+            values = {
+                "EXPORT_SCHEMA_VERSION": version,
+                "EXPORT_PARAM_TIME_NORMALIZE": "false",
+                "EXPORT_PARAM_TIME_SHIFT": "0",
+            }
             values.update({"EXPORT_PARAM_TABLES_TO_EXPORT": "", "EXPORT_PARAM_TIMES_TO_EXPORT": ""}, **facts)
             made[name].rows = [{"name": key, "value": value} for key, value in values.items()]
     for name in ("ENUM_CUDA_KERNEL_LAUNCH_TYPE", "ENUM_CUDA_KRENEL_LAUNCH_TYPE"):
@@ -314,10 +380,15 @@ def write_sqlite(path: Path, tables: Tables) -> Path:
     con = sqlite3.connect(path)
     for name, table in tables.items():
         not_null = [" NOT NULL" if c.is_required or table.default else "" for c in table.columns]
-        columns = ", ".join(f'"{c.name}" {_SQLITE[c.kind]}{no}' for c, no in zip(table.columns, not_null, strict=True))
+        columns = ", ".join(
+            f'"{c.name}" {_SQLITE[c.kind]}{no}' for c, no in zip(table.columns, not_null, strict=True)
+        )
         con.execute(f'CREATE TABLE "{name}" ({columns})')
         holes = ", ".join("?" * len(table.columns))
-        con.executemany(f'INSERT INTO "{name}" VALUES ({holes})', [[_signed(table.value(r, c)) for c in table.columns] for r in table.rows])
+        con.executemany(
+            f'INSERT INTO "{name}" VALUES ({holes})',
+            [[_signed(table.value(r, c)) for c in table.columns] for r in table.rows],
+        )
     con.commit()
     con.close()
     return path
@@ -329,7 +400,10 @@ def _signed(value: Any) -> Any:
 
 def _arrow_table(table: Table) -> pa.Table:
     schema = pa.schema([pa.field(c.name, _ARROW[c.kind], nullable=not c.is_required) for c in table.columns])
-    return pa.table([pa.array([table.value(r, c) for r in table.rows], _ARROW[c.kind]) for c in table.columns], schema=schema)
+    return pa.table(
+        [pa.array([table.value(r, c) for r in table.rows], _ARROW[c.kind]) for c in table.columns],
+        schema=schema,
+    )
 
 
 def write_parquetdir(folder: Path, tables: Tables) -> Path:

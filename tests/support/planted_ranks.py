@@ -71,7 +71,9 @@ class Planted:
             there = [rank for rank, queue in queues.items() if queue]
             if not there:
                 return
-            start = {rank: now[rank] + GAP_NS + self.stalled.get((rank, step, calls[rank]), 0) for rank in there}
+            start = {
+                rank: now[rank] + GAP_NS + self.stalled.get((rank, step, calls[rank]), 0) for rank in there
+            }
             end = max(start.values()) + FLOOR_NS
             for rank in there:
                 name = queues[rank].pop(0)
@@ -79,7 +81,9 @@ class Planted:
                 now[rank] = end
                 calls[rank] += 1
 
-    def _compute(self, rank: int, step: int, queue: list[str], call: int, now: list[int], events: list[dict[str, Any]]) -> None:
+    def _compute(
+        self, rank: int, step: int, queue: list[str], call: int, now: list[int], events: list[dict[str, Any]]
+    ) -> None:
         """Run what a rank does on its own, up to the next collective; the last kernel of it takes longer where that is planted."""
         while queue and queue[0] not in COMMON:
             name = queue.pop(0)
@@ -87,12 +91,27 @@ class Planted:
             self._add(events, rank, step, name, now[rank] + GAP_NS, WORK_NS + extra)
             now[rank] += GAP_NS + WORK_NS + extra
 
-    def _add(self, events: list[dict[str, Any]], rank: int, step: int, name: str, start_ns: int, dur_ns: int) -> None:
-        events.append(kernel(name, start_ns + self.clock.get(rank, 0), dur_ns, step + 1, device=rank, **self.args.get(name, {})))
+    def _add(
+        self, events: list[dict[str, Any]], rank: int, step: int, name: str, start_ns: int, dur_ns: int
+    ) -> None:
+        events.append(
+            kernel(
+                name,
+                start_ns + self.clock.get(rank, 0),
+                dur_ns,
+                step + 1,
+                device=rank,
+                **self.args.get(name, {}),
+            )
+        )
 
     def write(self, folder: Path) -> list[Path]:
         """One file for each rank."""
         return [
-            write_trace(folder / self.files.format(rank=rank, pair=rank // 2, place=rank % 2), events, header(rank, self.ranks))
+            write_trace(
+                folder / self.files.format(rank=rank, pair=rank // 2, place=rank % 2),
+                events,
+                header(rank, self.ranks),
+            )
             for rank, events in enumerate(self.events())
         ]

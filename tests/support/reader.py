@@ -26,7 +26,17 @@ SELECT (SELECT rules_sha FROM run_facts WHERE run_id = 'turning') AS rules,
     (SELECT count(*) FROM steps JOIN step_breakdown USING (run_id, trace_id, device, step)
      WHERE run_id = 'turning' AND category = 'sampling') AS joined
 """
-TABLES = ("activity", "steps", "step_breakdown", "run_breakdown", "kernel_breakdown", "run_facts", "timeline", "raw.trace", "raw.gpu_activity")
+TABLES = (
+    "activity",
+    "steps",
+    "step_breakdown",
+    "run_breakdown",
+    "kernel_breakdown",
+    "run_facts",
+    "timeline",
+    "raw.trace",
+    "raw.gpu_activity",
+)
 
 
 def main(how: str, root: Path, stop: Path) -> None:

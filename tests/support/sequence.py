@@ -1,4 +1,4 @@
-"""Kernels told by what they are, in order: rows of int_activity_rule and int_activity_step for tests of steps and layers."""
+"""Kernels told by what they are, in order: rows of int_activity and int_activity_step for tests of steps and layers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ class Sequence:
     places: list[Row] = field(default_factory=list)
     launches: int = 0
 
-    def run(self, words: str, step: int | None = 0, *, gap_ns: int = 5, graph: bool = False, **fields: Any) -> Sequence:
+    def run(
+        self, words: str, step: int | None = 0, *, gap_ns: int = 5, graph: bool = False, **fields: Any
+    ) -> Sequence:
         """Add kernels of a step, each by a call of its own or all by one graph replay; `fields` go into their rows."""
         for number, word in enumerate(words.split()):
             kind, _, name = word.partition(":")
@@ -51,12 +53,15 @@ class Sequence:
 
     def tables(self) -> dict[str, list[Row]]:
         """What models of steps and layers read."""
-        return {"int_activity_rule": [*self.kernels], "int_activity_step": self.places}
+        return {"int_activity": [*self.kernels], "int_activity_step": self.places}
 
     def layer_rows(self) -> list[Row]:
         """The rows that int_layer makes of them."""
-        columns = ("trace_id", "device", "step", "activity_id", "layers", "layer", "is_behind_layers")
-        return [dict(zip(columns, row, strict=True)) for row in run_model("int_layer", self.tables(), ", ".join(columns))]
+        columns = ("trace_id", "device", "step", "activity_id", "layers", "layer", "is_after_layers")
+        return [
+            dict(zip(columns, row, strict=True))
+            for row in run_model("int_layer", self.tables(), ", ".join(columns))
+        ]
 
 
 def joined(*sequences: Sequence) -> dict[str, list[Row]]:

@@ -31,7 +31,15 @@ TABLE = "op,mode,ranks,input_bytes,us\n" + "".join(
 """Flat latencies of 1 to 1024 tokens per rank: a trace's kernel of 7 us is half of the table's wall time."""
 
 
-def serve(folder: Path, home: Home, run: str, *, tokens: int = 1, table: str | None = TABLE, facts: Mapping[str, Any] = MappingProxyType({})) -> None:
+def serve(
+    folder: Path,
+    home: Home,
+    run: str,
+    *,
+    tokens: int = 1,
+    table: str | None = TABLE,
+    facts: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
     """Put a run into a home: its traces at a batch, a table beside them, and what is said of it (None takes a fact of FACTS back)."""
     planted = Planted(names=STEP, args={CACHE: {"grid": [tokens, 1, 1]}})
     paths = []

@@ -39,7 +39,9 @@ def _no_rows() -> Path:
     (run / "file_id=none").mkdir()
     with duckdb.connect() as con:
         for table, contract in contracts("raw").items():
-            con.execute(f"COPY ({contract.empty_query()}) TO {literal(run / 'file_id=none' / f'{table}.parquet')} (FORMAT parquet)")
+            con.execute(
+                f"COPY ({contract.empty_query()}) TO {literal(run / 'file_id=none' / f'{table}.parquet')} (FORMAT parquet)"
+            )
     return run
 
 
@@ -48,7 +50,9 @@ def empty_warehouse(rules: RuleSet | None = None) -> duckdb.DuckDBPyConnection:
     con = duck.working(Path(tempfile.gettempdir()), threads=1, memory_limit="500MB")
     prepare(con, _no_rows(), "run", rules or load_rules(), "build", "inputs")
     for table in contracts("raw"):
-        con.execute(f"CREATE TABLE raw.rows AS FROM raw.{table}; DROP VIEW raw.{table}; ALTER TABLE raw.rows RENAME TO {table}")
+        con.execute(
+            f"CREATE TABLE raw.rows AS FROM raw.{table}; DROP VIEW raw.{table}; ALTER TABLE raw.rows RENAME TO {table}"
+        )
     return con
 
 
@@ -58,7 +62,9 @@ def insert(con: duckdb.DuckDBPyConnection, table: str, rows: Iterable[Row]) -> N
     values = []
     for row in rows:
         assert row.keys() <= set(columns), f"{table} has no {sorted(row.keys() - set(columns))}"
-        values.append("(" + ", ".join(literal(row[c] if c in row else DEFAULTS.get(c)) for c in columns) + ")")
+        values.append(
+            "(" + ", ".join(literal(row[c] if c in row else DEFAULTS.get(c)) for c in columns) + ")"
+        )
     if values:
         con.execute(f"INSERT INTO {table} VALUES {', '.join(values)}")
 
@@ -104,7 +110,9 @@ def _needed(wanted: Iterable[str]) -> set[str]:
     return found
 
 
-def build_all(tables: Tables, rules: RuleSet | None = None, wanted: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
+def build_all(
+    tables: Tables, rules: RuleSet | None = None, wanted: Iterable[str] = ()
+) -> duckdb.DuckDBPyConnection:
     """A connection in which every model (or only those wanted, and what they read) is built from these raw tables."""
     con = empty_warehouse(rules)
     for table, rows in tables.items():
@@ -134,17 +142,35 @@ class Scene:
         self.notes.append({"trace_id": self.trace_id, "name": label, "start_ns": start_ns, "dur_ns": dur_ns})
         return self
 
-    def launch(self, launch_ns: int, *work: tuple[Any, ...], call: str = "cudaLaunchKernel", **fields: Any) -> Scene:
+    def launch(
+        self, launch_ns: int, *work: tuple[Any, ...], call: str = "cudaLaunchKernel", **fields: Any
+    ) -> Scene:
         """One call and what it runs: (name, start_ns, dur_ns) each."""
         correlation = len(self.calls) + 1
-        self.calls.append({"trace_id": self.trace_id, "correlation": correlation, "name": call, "start_ns": launch_ns, "dur_ns": 1})
+        self.calls.append(
+            {
+                "trace_id": self.trace_id,
+                "correlation": correlation,
+                "name": call,
+                "start_ns": launch_ns,
+                "dur_ns": 1,
+            }
+        )
         return self.unlaunched(*work, correlation=correlation, **fields)
 
     def unlaunched(self, *work: tuple[Any, ...], **fields: Any) -> Scene:
         """GPU work whose call was not recorded."""
         for name, start_ns, dur_ns in work:
-            kind = "memcpy" if name.startswith("Memcpy") else "memset" if name.startswith("Memset") else "kernel"
-            made = {"trace_id": self.trace_id, "kind": kind, "name": name, "start_ns": start_ns, "dur_ns": dur_ns}
+            kind = (
+                "memcpy" if name.startswith("Memcpy") else "memset" if name.startswith("Memset") else "kernel"
+            )
+            made = {
+                "trace_id": self.trace_id,
+                "kind": kind,
+                "name": name,
+                "start_ns": start_ns,
+                "dur_ns": dur_ns,
+            }
             self.activities.append({"device": 0, "stream": 7, "correlation": None} | made | fields)
         return self
 
@@ -152,9 +178,18 @@ class Scene:
         """The raw tables; activities are numbered as the contract of raw.gpu_activity says."""
 
         def place(row: dict[str, Any]) -> tuple[Any, ...]:
-            return row["device"], row["stream"], row["start_ns"], row["dur_ns"], row["name"], row["correlation"] or 0
+            return (
+                row["device"],
+                row["stream"],
+                row["start_ns"],
+                row["dur_ns"],
+                row["name"],
+                row["correlation"] or 0,
+            )
 
-        numbered: list[Row] = [row | {"activity_id": i} for i, row in enumerate(sorted(self.activities, key=place))]
+        numbered: list[Row] = [
+            row | {"activity_id": i} for i, row in enumerate(sorted(self.activities, key=place))
+        ]
         trace = {"trace_id": self.trace_id, "rank": self.rank, "source": self.source} | self.facts
         return {
             "raw.trace": [trace], "raw.annotation": self.notes, "raw.launch": self.calls, "raw.cpu_op": self.operators,
@@ -175,4 +210,6 @@ def few_rules() -> RuleSet:
 def build_scenes(*scenes: Scene, wanted: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
     """A connection in which every model, or those wanted, is built from these traces, with few_rules."""
     told = [scene.tables() for scene in scenes]
-    return build_all({table: [row for tables in told for row in tables[table]] for table in told[0]}, few_rules(), wanted)
+    return build_all(
+        {table: [row for tables in told for row in tables[table]] for table in told[0]}, few_rules(), wanted
+    )

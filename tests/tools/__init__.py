@@ -1,0 +1,1 @@
+"""Programs beside the tests: documents, demo, fuzzing, crashes, faults, soak."""

@@ -28,7 +28,17 @@ from pipeline.lake.reading import opened
 from pipeline.progress import Progress
 from tests.support.homes import drop, fingerprint, mart_rows, pair, rank_trace
 
-EVENTS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.chmod", "os.chown"}
+EVENTS = {
+    "open",
+    "os.rename",
+    "os.mkdir",
+    "os.remove",
+    "os.rmdir",
+    "os.link",
+    "os.symlink",
+    "os.chmod",
+    "os.chown",
+}
 CONTEXT = get_context("forkserver")
 CONTEXT.set_forkserver_preload(["pipeline.ingest.ingest", "pipeline.present.export"])
 
@@ -41,7 +51,11 @@ def filled(root: Path) -> Home:
         for path in pair(Path(folder)):
             drop(home, path, f"serve/{path.name}")
         drop(home, rank_trace(Path(folder) / "loose.json", 0, ranks=1, seed=3), "loose-rank-0.json")
-        for name, text in (("serve/bad.json", '{"traceEvents": 3}'), ("serve/profiler_out_0.txt", "x"), ("serve/run.toml", "layers = 2\n")):
+        for name, text in (
+            ("serve/bad.json", '{"traceEvents": 3}'),
+            ("serve/profiler_out_0.txt", "x"),
+            ("serve/run.toml", "layers = 2\n"),
+        ):
             (Path(folder) / "made").write_text(text)
             drop(home, Path(folder) / "made", name)
     return home
@@ -72,7 +86,9 @@ def contents(home: Home) -> dict[str, Any]:
         for table in contracts("raw"):
             without = "* EXCLUDE (ingested_at)" if table == "trace" else "*"
             found[f"raw.{table}"] = duck.rows(con, f"SELECT {without} FROM raw.{table} ORDER BY ALL")
-        found["quality"] = duck.rows(con, 'SELECT run_id, "check", severity, is_passed, failing_rows FROM quality ORDER BY ALL')
+        found["quality"] = duck.rows(
+            con, 'SELECT run_id, "check", severity, is_passed, failing_rows FROM quality ORDER BY ALL'
+        )
         found["facts"] = duck.rows(con, "FROM run_config ORDER BY ALL")
     for folder in (home.inbox, home.archive, home.quarantine, home.exports):
         found[folder.name] = {k: v for k, v in fingerprint(folder).items() if not k.endswith("manifest.json")}
@@ -94,7 +110,9 @@ def counted(root: Path, hit: Callable[[], None]) -> Iterator[None]:
     place = os.fspath(root)
 
     def heard(event: str, arguments: tuple[object, ...]) -> None:
-        if event in EVENTS and any(isinstance(a, str) and _is_of_home(a, place) for a in map(_as_text, arguments)):
+        if event in EVENTS and any(
+            isinstance(a, str) and _is_of_home(a, place) for a in map(_as_text, arguments)
+        ):
             hit()
 
     working = duck.working
@@ -196,7 +214,9 @@ def main() -> int:
         finish(home)
         expected = contents(home)
         wrong = []
-        wanted = sorted({1 + number * (total - 1) // max(1, chosen.points - 1) for number in range(chosen.points)})
+        wanted = sorted(
+            {1 + number * (total - 1) // max(1, chosen.points - 1) for number in range(chosen.points)}
+        )
         for at in wanted:
             root = folder / "home"
             if found := difference(root, at, expected):

@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Any, Self
 
 FIRST_STEP, STEPS = 1, 5
-_KEPT = {"kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver", "cpu_op", "user_annotation", "gpu_user_annotation"}
+_KEPT = {
+    "kernel",
+    "gpu_memcpy",
+    "gpu_memset",
+    "cuda_runtime",
+    "cuda_driver",
+    "cpu_op",
+    "user_annotation",
+    "gpu_user_annotation",
+}
 
 
 class Verbatim(float):
@@ -37,12 +46,22 @@ def cut(recorded: Path) -> bytes:
     """The JSON text of steps FIRST_STEP to FIRST_STEP + STEPS - 1 of a recording."""
     data: dict[str, Any] = json.loads(gzip.decompress(recorded.read_bytes()), parse_float=Verbatim)
     events: list[dict[str, Any]] = data.pop("traceEvents")
-    begins = sorted(e["ts"] for e in events if e.get("cat") == "user_annotation" and e["name"].startswith("execute_"))
+    begins = sorted(
+        e["ts"] for e in events if e.get("cat") == "user_annotation" and e["name"].startswith("execute_")
+    )
     first, last = begins[FIRST_STEP], begins[FIRST_STEP + STEPS]
-    on_cpu = [e for e in events if e.get("cat") in _KEPT and not e["cat"].startswith(("kernel", "gpu_")) and first <= e["ts"] < last]
+    on_cpu = [
+        e
+        for e in events
+        if e.get("cat") in _KEPT and not e["cat"].startswith(("kernel", "gpu_")) and first <= e["ts"] < last
+    ]
     linked = {e["args"]["correlation"] for e in on_cpu if "correlation" in e.get("args", {})}
     outer = {e["args"]["External id"] for e in on_cpu if e["cat"] == "user_annotation"}
-    on_gpu = [e for e in events if e.get("cat") in {"kernel", "gpu_memcpy", "gpu_memset"} and e["args"]["correlation"] in linked]
+    on_gpu = [
+        e
+        for e in events
+        if e.get("cat") in {"kernel", "gpu_memcpy", "gpu_memset"} and e["args"]["correlation"] in linked
+    ]
     twins = [e for e in events if e.get("cat") == "gpu_user_annotation" and e["args"]["External id"] in outer]
     named = [e for e in events if e.get("ph") == "M" and e["name"] == "process_name"]
     data["traceName"] = "demo"

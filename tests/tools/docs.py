@@ -22,7 +22,9 @@ def part(text: str, name: str) -> str:
 
 def with_part(text: str, name: str, content: str) -> str:
     """The text with that part replaced."""
-    return text.replace(f"<!-- {name} -->\n{part(text, name)}<!-- /{name} -->", f"<!-- {name} -->\n{content}<!-- /{name} -->")
+    return text.replace(
+        f"<!-- {name} -->\n{part(text, name)}<!-- /{name} -->", f"<!-- {name} -->\n{content}<!-- /{name} -->"
+    )
 
 
 def tables() -> str:
@@ -33,11 +35,20 @@ def tables() -> str:
             name = f"raw.{table}" if layer == "raw" else table
             lines += [f"### `{name}`", "", contract.doc, "", "| column | type | meaning |", "|---|---|---|"]
             if layer == "raw":
-                lines.append("| `run_id`, `file_id` | VARCHAR | the run and the file, from the lake's folders |")
+                lines.append(
+                    "| `run_id`, `file_id` | VARCHAR | the run and the file, from the lake's folders |"
+                )
             for c in contract.columns:
-                lines.append(f"| `{c.name}` | {c.type}{'' if not c.null else ', may be NULL'} | {c.doc.replace('|', chr(92) + '|')} |")
+                lines.append(
+                    f"| `{c.name}` | {c.type}{'' if not c.null else ', may be NULL'} | {c.doc.replace('|', chr(92) + '|')} |"
+                )
             lines.append("")
-    lines += ["### `runs`", "", "`run_facts` with the `verdict` of the checks (`unchecked` until they exist).", ""]
+    lines += [
+        "### `runs`",
+        "",
+        "`run_facts` with the `verdict` of the checks (`unchecked` until they exist).",
+        "",
+    ]
     return "\n".join(lines)
 
 
@@ -46,7 +57,9 @@ def demo() -> str:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pipeline", "--home", "warehouse", "demo"]
         environment = {**os.environ, "COLUMNS": "80", "PYTHONPATH": str(README.parent)}
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=True
+        )
     shown = done.stdout.partition("\nper step, rank and category")[0]
     return "```text\n" + "\n".join(line.rstrip() for line in shown.splitlines()) + "\n```\n"
 
@@ -73,7 +86,9 @@ def questions() -> str:
 
         def call(*arguments: str) -> str:
             command = [sys.executable, "-m", "pipeline", "--home", "warehouse", *arguments]
-            return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
+            return subprocess.run(
+                command, cwd=folder, env=environment, capture_output=True, text=True, check=True
+            ).stdout
 
         call("demo")
         call("describe", "demo", *FACTS.split())

@@ -39,7 +39,7 @@ def fault(kind: str) -> Exception:
 def _watch(root: Path, at: int, kind: str, told: Path) -> None:
     """A watcher that goes on until nothing is left to do; writes down what escaped it."""
     from pipeline.ingest import watch
-    from pipeline.ingest.ingest import Means
+    from pipeline.ingest.ingest import ExecutionConfig
     from pipeline.ingest.quarantine import quarantined, retry
     from pipeline.present.export import export_built
 
@@ -53,12 +53,16 @@ def _watch(root: Path, at: int, kind: str, told: Path) -> None:
 
     watch.QUIET_SECONDS = watch.RETRY_SECONDS = watch.LONGEST_RETRY_SECONDS = 0.0
     home, quiet = Home(root), Progress(quiet=True)
-    made = watch.Watcher(home, Means(), quiet, lambda outcome: export_built(home, outcome.verdicts, quiet.say))
+    made = watch.Watcher(
+        home, ExecutionConfig(), quiet, lambda outcome: export_built(home, outcome.verdicts, quiet.say)
+    )
     try:
         with counted(root, hit):
             for _ in range(ROUNDS):
                 made.cycle()
-        for name, found in quarantined(home).items():  # an error while a file is read is the file's: it is tried again
+        for name, found in quarantined(
+            home
+        ).items():  # an error while a file is read is the file's: it is tried again
             if "retry" in found.error:
                 settled(home.inbox / retry(home, [name])[0])
         for _ in range(ROUNDS):
@@ -99,7 +103,9 @@ def main() -> int:
         total = points(home.root, folder / "told")
         finish(home)
         expected = contents(home)
-        wanted = sorted({1 + number * (total - 1) // max(1, chosen.points - 1) for number in range(chosen.points)})
+        wanted = sorted(
+            {1 + number * (total - 1) // max(1, chosen.points - 1) for number in range(chosen.points)}
+        )
         wrong = 0
         for number, at in enumerate(wanted):
             if found := difference(folder / f"home-{number}", at, KINDS[number % len(KINDS)], expected):

@@ -40,7 +40,9 @@ def digests(database: Path) -> list[tuple[str, str, int, str]]:
     """(table, run, rows, digest) of each view over a home's lake."""
     found: list[tuple[str, str, int, str]] = []
     with duckdb.connect(database, read_only=True) as con:
-        views = con.sql("SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal ORDER BY ALL").fetchall()
+        views = con.sql(
+            "SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal ORDER BY ALL"
+        ).fetchall()
         for schema, view in views:
             columns = {row[0] for row in con.sql(f"DESCRIBE {schema}.{view}").fetchall()}
             if "run_id" not in columns:

@@ -47,7 +47,7 @@ def watch_with_errors(root: Path, mark: Path) -> None:
     """The command `watch`, whose touches of the home fail at random as long as the file `mark` is there."""
     from pipeline.cli.app import main
 
-    chance = random.Random(7)  # noqa: S311 (repeatable)
+    chance = random.Random(7)
     place = f"{root}/"
 
     def heard(event: str, arguments: tuple[object, ...]) -> None:
@@ -65,7 +65,10 @@ def watch_with_errors(root: Path, mark: Path) -> None:
     main()
 
 
-_ERRORS = [os.strerror(number) for number in (errno.EIO, errno.ENOSPC, errno.EACCES, errno.EMFILE)] + ["its disk is full", "trying again"]
+_ERRORS = [os.strerror(number) for number in (errno.EIO, errno.ENOSPC, errno.EACCES, errno.EMFILE)] + [
+    "its disk is full",
+    "trying again",
+]
 
 
 @dataclass
@@ -74,7 +77,7 @@ class Droppings:
 
     home: Home
     made: Path
-    chance: random.Random = field(default_factory=lambda: random.Random(1))  # noqa: S311
+    chance: random.Random = field(default_factory=lambda: random.Random(1))
     stayed: Counter[str] = field(default_factory=Counter)
     deleted: Counter[str] = field(default_factory=Counter)
     traces: set[str] = field(default_factory=set)
@@ -134,7 +137,12 @@ class Droppings:
 
 def kept(home: Home) -> Counter[str]:
     """Bytes of the files in the archive and the quarantine."""
-    return Counter(sha256(p.read_bytes()).hexdigest() for folder in (home.archive, home.quarantine) for p in folder.rglob("*") if p.is_file())
+    return Counter(
+        sha256(p.read_bytes()).hexdigest()
+        for folder in (home.archive, home.quarantine)
+        for p in folder.rglob("*")
+        if p.is_file()
+    )
 
 
 def wrong(home: Home, dropped: Droppings) -> list[str]:
@@ -147,8 +155,12 @@ def wrong(home: Home, dropped: Droppings) -> list[str]:
         found.append(f"{len(more)} kept files that were not dropped")
     with opened(home) as con:
         landed = Counter(row[0] for row in duck.rows(con, "SELECT sha256 FROM raw.trace"))
-        unbuilt = duck.scalar(con, "SELECT count(DISTINCT run_id) FROM raw.trace WHERE run_id NOT IN (SELECT run_id FROM runs)")
-    refused = {sha256(p.read_bytes()).hexdigest() for p in home.quarantine.rglob("*") if p.is_file()}  # an error while they were read
+        unbuilt = duck.scalar(
+            con, "SELECT count(DISTINCT run_id) FROM raw.trace WHERE run_id NOT IN (SELECT run_id FROM runs)"
+        )
+    refused = {
+        sha256(p.read_bytes()).hexdigest() for p in home.quarantine.rglob("*") if p.is_file()
+    }  # an error while they were read
     missing = [d for d in dropped.traces if d in dropped.stayed and d not in refused and landed[d] != 1]
     if missing or unbuilt:
         found.append(f"{len(missing)} traces are not in the lake once, {unbuilt} runs are not built")
@@ -190,7 +202,11 @@ def soak(folder: Path, minutes: float) -> list[str]:
     made.mkdir()
     mark.touch()
     with log.open("wb") as said:
-        process = subprocess.Popen([sys.executable, "-m", "tests.tools.soak", "--watch", str(home.root), str(mark)], stderr=said, env=environment())
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.tools.soak", "--watch", str(home.root), str(mark)],
+            stderr=said,
+            env=environment(),
+        )
     dropped, samples = Droppings(home, made), []
     try:
         end = time.monotonic() + minutes * 60

@@ -16,7 +16,21 @@ from pipeline.analyses.audit.totals import totals
 from pipeline.analyses.report import Report
 from pipeline.errors import UsageError
 
-COUNTS = ("source", "stage", "step", "steps", "position", "what", "kind", "expected", "min", "mode", "max", "us_per_call", "reason")
+COUNTS = (
+    "source",
+    "stage",
+    "step",
+    "steps",
+    "position",
+    "what",
+    "kind",
+    "expected",
+    "min",
+    "mode",
+    "max",
+    "us_per_call",
+    "reason",
+)
 DEVIATIONS = (
     "source",
     "stage",
@@ -52,9 +66,16 @@ class _Source:
 
 def audit(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Report]:
     """Counts against the expectation, what deviates, and the cheap explanations. Raises UsageError for a run without complete steps."""
-    sources = [r[0] for r in duck.rows(con, "SELECT DISTINCT source FROM steps WHERE run_id = ? AND is_complete ORDER BY 1", [run_id])]
+    sources = [
+        r[0]
+        for r in duck.rows(
+            con, "SELECT DISTINCT source FROM steps WHERE run_id = ? AND is_complete ORDER BY 1", [run_id]
+        )
+    ]
     if not sources:
-        raise UsageError(f"run {run_id} has no complete step, so nothing can be counted per step; record with the engine's step markers")
+        raise UsageError(
+            f"run {run_id} has no complete step, so nothing can be counted per step; record with the engine's step markers"
+        )
     counts: list[tuple[Any, ...]] = []
     deviations: list[tuple[Any, ...]] = []
     notes: list[str] = []
@@ -66,24 +87,47 @@ def audit(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Report]:
         closing += _closing(one)
         notes += [f"{source}: {note}" if len(sources) > 1 else note for note in one.notes]
     if not deviations:
-        closing.insert(0, "none, in what is judged" if closing else "none: each complete step holds what was expected, at every position")
+        closing.insert(
+            0,
+            "none, in what is judged"
+            if closing
+            else "none: each complete step holds what was expected, at every position",
+        )
     else:
-        closing.insert(0, "us_per_step: the extra calls' part of the time that all calls at their position take in these steps")
+        closing.insert(
+            0,
+            "us_per_step: the extra calls' part of the time that all calls at their position take in these steps",
+        )
     ruled_out = totals(con, run_id, sources)
     notes = [f"ruled out first: {text}" for text in dict.fromkeys(row[-1] for row in ruled_out.rows)] + notes
     if not counts:
         notes.append("the steps hold no collective, and none is expected")
     return [
-        Report(f"Collectives per step of run {run_id}, complete steps, integers over steps and ranks", COUNTS, counts, notes),
-        Report("What deviates: extra calls, and missing ones as negative numbers", DEVIATIONS, deviations, closing),
+        Report(
+            f"Collectives per step of run {run_id}, complete steps, integers over steps and ranks",
+            COUNTS,
+            counts,
+            notes,
+        ),
+        Report(
+            "What deviates: extra calls, and missing ones as negative numbers",
+            DEVIATIONS,
+            deviations,
+            closing,
+        ),
         ruled_out,
     ]
 
 
 def _closing(one: _Source) -> list[str]:
     """What of the complete steps was not judged, or not by position."""
-    notes = [f"not judged: {_step_text(key)} ({one.source}), whose layers neither the order of kernels nor run_config tells" for key in one.unjudged]
-    return notes + [f"judged as a whole, not by position: {_step_text(key)} ({one.source})" for key in one.unproven]
+    notes = [
+        f"not judged: {_step_text(key)} ({one.source}), whose layers neither the order of kernels nor run_config tells"
+        for key in one.unjudged
+    ]
+    return notes + [
+        f"judged as a whole, not by position: {_step_text(key)} ({one.source})" for key in one.unproven
+    ]
 
 
 def _source(con: duckdb.DuckDBPyConnection, run_id: str, source: str) -> _Source:
@@ -92,35 +136,65 @@ def _source(con: duckdb.DuckDBPyConnection, run_id: str, source: str) -> _Source
     stages = stages_of(con, run_id, source, layout)
     shapes, unproven, more = shapes_of(con, run_id, source, stages, said, layout)
     calls = calls_sql(run_id, source, stages, exchanges=layout.exchanges, coarse=unproven)
-    rows = {key: without_places(expected(layout, s)) if key in unproven else expected(layout, s) for key, s in shapes.items()}
-    steps = {row[:3]: row[3] for row in duck.rows(con, f"WITH {calls} SELECT stage, phase, graph_tokens, count(*) FROM one GROUP BY ALL")}
+    rows = {
+        key: without_places(expected(layout, s)) if key in unproven else expected(layout, s)
+        for key, s in shapes.items()
+    }
+    steps = {
+        row[:3]: row[3]
+        for row in duck.rows(
+            con, f"WITH {calls} SELECT stage, phase, graph_tokens, count(*) FROM one GROUP BY ALL"
+        )
+    }
     unjudged = sorted(steps.keys() - rows.keys(), key=_order)
     if unjudged:
         more.append(
             "steps without an expectation are counted only: say `stepledger describe RUN --layers N` where the order of kernels proves no layers"
         )
-    return _Source(run_id, source, said, layout, calls, notes + more, steps, rows, sorted(unproven, key=_order), unjudged)
+    return _Source(
+        run_id, source, said, layout, calls, notes + more, steps, rows, sorted(unproven, key=_order), unjudged
+    )
 
 
 def _counts(con: duckdb.DuckDBPyConnection, one: _Source) -> list[tuple[Any, ...]]:
     """Rows of each shape of step: the expected ones, those nobody expects, and the whole step by kind."""
     by_part, by_what = spread(con, one.calls, "part, what"), spread(con, one.calls, "what")
-    kinds_of_part, kinds_of_step = spread(con, one.calls, "part, what, kind"), spread(con, one.calls, "what, kind")
+    kinds_of_part, kinds_of_step = (
+        spread(con, one.calls, "part, what, kind"),
+        spread(con, one.calls, "what, kind"),
+    )
     rows: list[tuple[Any, ...]] = []
     for key in sorted(one.steps, key=_order):
         wanted = one.rows.get(key, [])
         head = (one.source, key[0] if one.layout.pp > 1 else None, _step_text(key))
         for row in wanted:
             rows.append((*head, one.steps[key], *_cells(row, by_part.get((*key, row.part, row.what)))))
-            rows += _by_kind(head, place_text(row.part, None), row.what, kinds_of_part, (*key, row.part, row.what))
+            rows += _by_kind(
+                head, place_text(row.part, None), row.what, kinds_of_part, (*key, row.part, row.what)
+            )
         known = {(row.part, row.what) for row in wanted}
-        for (part, what), count in sorted((k[3:], c) for k, c in by_part.items() if k[:3] == key and k[3:] not in known):
+        for (part, what), count in sorted(
+            (k[3:], c) for k, c in by_part.items() if k[:3] == key and k[3:] not in known
+        ):
             if part == "unknown" and not wanted:
                 continue  # the rows of the whole step below say the same
             reason = "not expected" if wanted else ""
-            rows.append((*head, count.steps, place_text(part, None), what, ", ".join(count.kinds), 0 if wanted else None, *_numbers(count), reason))
+            rows.append(
+                (
+                    *head,
+                    count.steps,
+                    place_text(part, None),
+                    what,
+                    ", ".join(count.kinds),
+                    0 if wanted else None,
+                    *_numbers(count),
+                    reason,
+                )
+            )
         told = {row.what for row in wanted if row.part in {"unknown", "any"}}
-        for (what,), count in sorted((k[3:], c) for k, c in by_what.items() if k[:3] == key and k[3] not in told):
+        for (what,), count in sorted(
+            (k[3:], c) for k, c in by_what.items() if k[:3] == key and k[3] not in told
+        ):
             total = _total([row for row in wanted if row.what == what])
             rows.append(
                 (
@@ -138,14 +212,22 @@ def _counts(con: duckdb.DuckDBPyConnection, one: _Source) -> list[tuple[Any, ...
     return rows
 
 
-def _by_kind(head: tuple[Any, ...], where: str, what: str, counts: dict[tuple[Any, ...], Count], key: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+def _by_kind(
+    head: tuple[Any, ...], where: str, what: str, counts: dict[tuple[Any, ...], Count], key: tuple[Any, ...]
+) -> list[tuple[Any, ...]]:
     """A row for each kind (nccl, custom, fused_norm, ...) where there is more than one."""
     found = sorted((k[-1], count) for k, count in counts.items() if k[:-1] == key)
-    return [(*head, count.steps, where, what, kind, None, *_numbers(count), "") for kind, count in found if len(found) > 1]
+    return [
+        (*head, count.steps, where, what, kind, None, *_numbers(count), "")
+        for kind, count in found
+        if len(found) > 1
+    ]
 
 
 def _cells(row: Expected, count: Count | None) -> tuple[Any, ...]:
-    where = place_text(row.part, row.layers[0] if row.layers and row.places == 1 else None).replace(", by layer", f" in {row.places} layers")
+    where = place_text(row.part, row.layers[0] if row.layers and row.places == 1 else None).replace(
+        ", by layer", f" in {row.places} layers"
+    )
     kinds = ", ".join(count.kinds) if count else ""
     return (where, row.what, kinds, row.text(), *(_numbers(count) if count else (0, 0, 0, None)), row.reason)
 
@@ -169,7 +251,11 @@ def _deviations(con: duckdb.DuckDBPyConnection, one: _Source) -> list[tuple[Any,
     found = spread(con, one.calls, "part, layer, what")
     wanted: list[Wanted] = []
     for key, rows in one.rows.items():
-        cells = {(row.part, layer, row.what): (row.low, row.high) for row in rows for layer in (row.layers or (None,))}
+        cells = {
+            (row.part, layer, row.what): (row.low, row.high)
+            for row in rows
+            for layer in (row.layers or (None,))
+        }
         cells |= {k[3:]: (0, 0) for k in found if k[:3] == key and k[3:] not in cells}
         for (part, layer, what), (low, high) in cells.items():
             count = found.get((*key, part, layer, what))
@@ -201,7 +287,11 @@ def _deviations(con: duckdb.DuckDBPyConnection, one: _Source) -> list[tuple[Any,
 
 def _step_text(key: Key) -> str:
     _, phase, tokens = key
-    return f"{phase}, no graph" if tokens is None else f"{phase}, graph" + (f" of {tokens} token{'s' * (tokens != 1)}" if tokens else "")
+    return (
+        f"{phase}, no graph"
+        if tokens is None
+        else f"{phase}, graph" + (f" of {tokens} token{'s' * (tokens != 1)}" if tokens else "")
+    )
 
 
 def _order(key: Key) -> tuple[Any, ...]:

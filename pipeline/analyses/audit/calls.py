@@ -82,7 +82,14 @@ FROM off WHERE extra <> 0 GROUP BY ALL ORDER BY ALL
 """
 
 
-def calls_sql(run_id: str, source: str, stages: Mapping[str, int], *, exchanges: bool, coarse: Iterable[tuple[int, str, int | None]]) -> str:
+def calls_sql(
+    run_id: str,
+    source: str,
+    stages: Mapping[str, int],
+    *,
+    exchanges: bool,
+    coarse: Iterable[tuple[int, str, int | None]],
+) -> str:
     """The CTEs `one` (complete steps) and `call` (their collectives). `coarse`: shapes of step whose positions are not proven."""
     rows = [
         f"stage = {stage} AND phase = {literal(phase)} AND graph_tokens IS NOT DISTINCT FROM {literal(tokens)}"
@@ -116,7 +123,12 @@ def spread(con: duckdb.DuckDBPyConnection, calls: str, by: str) -> dict[tuple[An
         *key, steps, least, mode, most, there, often, us, kinds = row
         missing = steps - there
         found[tuple(key)] = Count(
-            steps, 0 if missing else least, 0 if missing >= often else mode, most, us and round(us, 3), tuple(k for k in kinds if k)
+            steps,
+            0 if missing else least,
+            0 if missing >= often else mode,
+            most,
+            us and round(us, 3),
+            tuple(k for k in kinds if k),
         )
     return found
 
@@ -143,7 +155,11 @@ class Wanted:
 
 def deviating(con: duckdb.DuckDBPyConnection, calls: str, wanted: list[Wanted]) -> list[tuple[Any, ...]]:
     """For each place at which steps hold other numbers of calls: the columns of _FIRST."""
-    return duck.rows(con, _FIRST.format(calls=calls, wanted=", ".join(one.sql() for one in wanted))) if wanted else []
+    return (
+        duck.rows(con, _FIRST.format(calls=calls, wanted=", ".join(one.sql() for one in wanted)))
+        if wanted
+        else []
+    )
 
 
 def shown(con: duckdb.DuckDBPyConnection, run_id: str, source: str) -> dict[str, bool]:
@@ -162,4 +178,10 @@ def shown(con: duckdb.DuckDBPyConnection, run_id: str, source: str) -> dict[str,
         "(SELECT count(*) > 0 FROM activity WHERE run_id = $run AND source = $source AND role = 'shared')",
         {"run": run_id, "source": source},
     ).fetchall()[0]
-    return dict(zip(("has_reduce", "has_exchange", "has_scatter", "has_two_after_moe", "has_shared"), found, strict=True))
+    return dict(
+        zip(
+            ("has_reduce", "has_exchange", "has_scatter", "has_two_after_moe", "has_shared"),
+            found,
+            strict=True,
+        )
+    )

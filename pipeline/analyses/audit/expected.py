@@ -68,34 +68,97 @@ def expected(layout: Layout, shape: Shape) -> list[Expected]:
     every = tuple(range(shape.layers))
     moe = tuple(sorted(shape.moe))
     dense = tuple(layer for layer in every if layer not in shape.moe)
-    rows = _sequence_parallel(layout, shape, every, moe, dense) if layout.sequence_parallel else _tensor_parallel(layout, shape, every, moe, dense)
+    rows = (
+        _sequence_parallel(layout, shape, every, moe, dense)
+        if layout.sequence_parallel
+        else _tensor_parallel(layout, shape, every, moe, dense)
+    )
     if layout.exchanges:
-        rows.append(Expected("moe", "dispatch", moe, 1, 1, "tokens go to the ranks of their experts (all-gather or all-to-all)"))
-        rows.append(Expected("moe", "combine", moe, 1, 1, "and their results come back (reduce-scatter or all-to-all)"))
+        rows.append(
+            Expected(
+                "moe",
+                "dispatch",
+                moe,
+                1,
+                1,
+                "tokens go to the ranks of their experts (all-gather or all-to-all)",
+            )
+        )
+        rows.append(
+            Expected(
+                "moe", "combine", moe, 1, 1, "and their results come back (reduce-scatter or all-to-all)"
+            )
+        )
     rows += _logits(layout, shape) + _drafts(layout, shape) + _pipeline(layout, shape)
     return [row for row in rows if row.places and row.high != 0]
 
 
-def _tensor_parallel(layout: Layout, shape: Shape, every: tuple[int, ...], moe: tuple[int, ...], dense: tuple[int, ...]) -> list[Expected]:
+def _tensor_parallel(
+    layout: Layout, shape: Shape, every: tuple[int, ...], moe: tuple[int, ...], dense: tuple[int, ...]
+) -> list[Expected]:
     """One all-reduce behind the embedding and two a layer; data-parallel attention (tp 1) reduces nothing."""
     if layout.tp == 1:
         return []
     rows = []
     if shape.stage == 0:
-        rows.append(Expected("before_layers", "all-reduce", None, 1, 1, "embedding: each rank holds a part of the vocabulary"))
-    rows.append(Expected("after_attention", "all-reduce", every, 1, 1, "one a layer: attention's output projection is split"))
-    rows.append(Expected("after_mlp", "all-reduce", dense, 1, 1, "one a dense layer: its down projection is split"))
+        rows.append(
+            Expected(
+                "before_layers",
+                "all-reduce",
+                None,
+                1,
+                1,
+                "embedding: each rank holds a part of the vocabulary",
+            )
+        )
+    rows.append(
+        Expected(
+            "after_attention",
+            "all-reduce",
+            every,
+            1,
+            1,
+            "one a layer: attention's output projection is split",
+        )
+    )
+    rows.append(
+        Expected("after_mlp", "all-reduce", dense, 1, 1, "one a dense layer: its down projection is split")
+    )
     if layout.exchanges:
-        rows.append(Expected("after_moe", "all-reduce", moe, 0, 1, "tensor parallel beside expert exchange: engines differ, one a layer at most"))
+        rows.append(
+            Expected(
+                "after_moe",
+                "all-reduce",
+                moe,
+                0,
+                1,
+                "tensor parallel beside expert exchange: engines differ, one a layer at most",
+            )
+        )
     elif layout.shared_apart:
-        rows.append(Expected("after_moe", "all-reduce", moe, 2, 2, "two a MoE layer: the experts' sum, and the shared expert's apart"))
+        rows.append(
+            Expected(
+                "after_moe",
+                "all-reduce",
+                moe,
+                2,
+                2,
+                "two a MoE layer: the experts' sum, and the shared expert's apart",
+            )
+        )
     else:
-        how = "experts are spread, and tokens are on every rank" if layout.ep > 1 else "experts' down projections are split"
+        how = (
+            "experts are spread, and tokens are on every rank"
+            if layout.ep > 1
+            else "experts' down projections are split"
+        )
         rows.append(Expected("after_moe", "all-reduce", moe, 1, 1, f"one a MoE layer: {how}"))
     return rows
 
 
-def _sequence_parallel(layout: Layout, shape: Shape, every: tuple[int, ...], moe: tuple[int, ...], dense: tuple[int, ...]) -> list[Expected]:
+def _sequence_parallel(
+    layout: Layout, shape: Shape, every: tuple[int, ...], moe: tuple[int, ...], dense: tuple[int, ...]
+) -> list[Expected]:
     """Every all-reduce taken apart: reduce-scatter, the norm on a part of the tokens, all-gather."""
     if layout.tp == 1:
         return []
@@ -119,7 +182,11 @@ def _logits(layout: Layout, shape: Shape) -> list[Expected]:
         return []
     calls = 2 if layout.sequence_parallel else 1
     also = " and the last norm's tokens" if layout.sequence_parallel else ""
-    return [Expected("behind_layers", "all-gather", None, calls, calls, f"logits{also} are gathered: no all-reduce")]
+    return [
+        Expected(
+            "after_layers", "all-gather", None, calls, calls, f"logits{also} are gathered: no all-reduce"
+        )
+    ]
 
 
 def _drafts(layout: Layout, shape: Shape) -> list[Expected]:
@@ -139,9 +206,22 @@ def _pipeline(layout: Layout, shape: Shape) -> list[Expected]:
     if layout.pp == 1:
         return []
     sides = (shape.stage > 0) + (shape.stage < layout.pp - 1)
-    rows = [Expected("any", "send/receive", None, sides, None, f"stage {shape.stage} of {layout.pp}: hidden states from and to its neighbours")]
+    rows = [
+        Expected(
+            "any",
+            "send/receive",
+            None,
+            sides,
+            None,
+            f"stage {shape.stage} of {layout.pp}: hidden states from and to its neighbours",
+        )
+    ]
     if shape.stage > 0 and layout.tp > 1:
-        rows.append(Expected("before_layers", "all-gather", None, 0, None, "what was received in parts may be gathered"))
+        rows.append(
+            Expected(
+                "before_layers", "all-gather", None, 0, None, "what was received in parts may be gathered"
+            )
+        )
     return rows
 
 
@@ -164,7 +244,7 @@ def without_places(rows: list[Expected]) -> list[Expected]:
 
 _PLACE = {
     "before_layers": "before the layers", "before_attention": "before attention", "after_attention": "after attention", "after_mlp": "after MLP",
-    "after_moe": "after MoE", "moe": "around the experts", "behind_layers": "after the layers", "draft": "in draft passes", "any": "between stages",
+    "after_moe": "after MoE", "moe": "around the experts", "after_layers": "after the layers", "draft": "in draft passes", "any": "between stages",
 }  # fmt: skip
 
 
@@ -172,7 +252,7 @@ def place_text(part: str, layer: int | None) -> str:
     """A position in words."""
     if part == "before_layers":
         return "before the first layer"
-    if part == "behind_layers":
+    if part == "after_layers":
         return "after the last layer"
     if part == "draft":
         return "draft passes"

@@ -48,12 +48,26 @@ def said_of(con: duckdb.DuckDBPyConnection, run_id: str, source: str) -> Said:
         "FROM raw.trace WHERE run_id = ? AND source = ?",
         [run_id, source],
     )[0]
-    named = {name: value for name, value in (("tp", tp), ("pp", pp), ("dp", dp)) if value is not None} if traces else {}
-    return Said({key: value for key, value in (config[0] if config else {}).items() if value is not None}, max(ranks, world or 0, 1), named)
+    named = (
+        {name: value for name, value in (("tp", tp), ("pp", pp), ("dp", dp)) if value is not None}
+        if traces
+        else {}
+    )
+    return Said(
+        {key: value for key, value in (config[0] if config else {}).items() if value is not None},
+        max(ranks, world or 0, 1),
+        named,
+    )
 
 
 def layout_of(
-    said: Said, *, has_reduce: bool, has_exchange: bool, has_scatter: bool, has_two_after_moe: bool, has_shared: bool
+    said: Said,
+    *,
+    has_reduce: bool,
+    has_exchange: bool,
+    has_scatter: bool,
+    has_two_after_moe: bool,
+    has_shared: bool,
 ) -> tuple[Layout, list[str]]:
     """The layout, and a sentence for each fact that was not said. The flags are what the trace shows."""
     config = said.config
@@ -73,15 +87,23 @@ def layout_of(
     ep = config.get("ep")
     if ep is None:
         ep = tp * dp if has_exchange else 1
-        notes.append(f"ep was not said: {ep} assumed, since the trace shows {'dispatch or combine' if has_exchange else 'no dispatch, no combine'}")
+        notes.append(
+            f"ep was not said: {ep} assumed, since the trace shows {'dispatch or combine' if has_exchange else 'no dispatch, no combine'}"
+        )
     parallel = config.get("sequence_parallel")
     if parallel is None:
         parallel = has_scatter
         shown = "reduce-scatters" if has_scatter else "no reduce-scatter"
-        notes.append(f"sequence_parallel was not said: {'on' if parallel else 'off'} assumed, since the trace shows {shown} behind attention")
+        notes.append(
+            f"sequence_parallel was not said: {'on' if parallel else 'off'} assumed, since the trace shows {shown} behind attention"
+        )
     shared = bool(has_two_after_moe and config.get("shared_experts", int(has_shared)))
     if has_two_after_moe:
-        why = "run_config says shared experts" if "shared_experts" in config else "the trace shows GEMMs of a shared expert"
+        why = (
+            "run_config says shared experts"
+            if "shared_experts" in config
+            else "the trace shows GEMMs of a shared expert"
+        )
         notes.append(
             f"every MoE layer has two all-reduces: the shared expert's apart, assumed since {why}"
             if shared
@@ -106,8 +128,15 @@ def _named(said: Said, name: str, notes: list[str]) -> int:
 
 def stages_of(con: duckdb.DuckDBPyConnection, run_id: str, source: str, layout: Layout) -> dict[str, int]:
     """The pipeline stage of each trace: from its file's name, else from its rank (tensor-parallel ranks first)."""
-    found = duck.rows(con, "SELECT trace_id, pp_rank, rank FROM raw.trace WHERE run_id = ? AND source = ? ORDER BY ALL", [run_id, source])
-    return {trace: stage if stage is not None else (rank or 0) // layout.tp % layout.pp for trace, stage, rank in found}
+    found = duck.rows(
+        con,
+        "SELECT trace_id, pp_rank, rank FROM raw.trace WHERE run_id = ? AND source = ? ORDER BY ALL",
+        [run_id, source],
+    )
+    return {
+        trace: stage if stage is not None else (rank or 0) // layout.tp % layout.pp
+        for trace, stage, rank in found
+    }
 
 
 Key = tuple[int, str, int | None]
@@ -115,7 +144,12 @@ Key = tuple[int, str, int | None]
 
 
 def shapes_of(
-    con: duckdb.DuckDBPyConnection, run_id: str, source: str, stages: dict[str, int], said: Said, layout: Layout
+    con: duckdb.DuckDBPyConnection,
+    run_id: str,
+    source: str,
+    stages: dict[str, int],
+    said: Said,
+    layout: Layout,
 ) -> tuple[dict[Key, Shape], set[Key], list[str]]:
     """Each shape of step that the run holds; which of them rest on run_config's layers alone; and sentences about that.
 
@@ -131,7 +165,11 @@ def shapes_of(
         if phase == "draft":
             found[key] = Shape(0, frozenset(), passes, key[0], is_draft=True)
             continue
-        is_merged = seen_layers is not None and layout.pp == 1 and attentions == said.config.get("layers") != seen_layers
+        is_merged = (
+            seen_layers is not None
+            and layout.pp == 1
+            and attentions == said.config.get("layers") != seen_layers
+        )
         made = _from_config(said, layout) if seen_layers is None or is_merged else (seen_layers, seen_moe)
         if made is None:
             continue
@@ -139,19 +177,32 @@ def shapes_of(
         if seen_layers is None or is_merged:
             unproven.add(key)
         before = found.get(key, Shape(0, frozenset(), 0, key[0]))
-        found[key] = Shape(max(before.layers, layers), before.moe | frozenset(moe or ()), max(before.draft_passes, passes), key[0])
+        found[key] = Shape(
+            max(before.layers, layers),
+            before.moe | frozenset(moe or ()),
+            max(before.draft_passes, passes),
+            key[0],
+        )
     if unproven:
-        notes.append(f"the order of kernels does not prove all of the {said.config['layers']} layers of run_config: no positions for these steps")
+        notes.append(
+            f"the order of kernels does not prove all of the {said.config['layers']} layers of run_config: no positions for these steps"
+        )
     counted = {shape.layers for key, shape in found.items() if key not in unproven and not shape.is_draft}
     if counted and layout.pp == 1 and (wanted := said.config.get("layers")) and counted != {wanted}:
-        notes.append(f"run_config says {wanted} layers, the trace shows {', '.join(map(str, sorted(counted)))}: the trace's were taken")
+        notes.append(
+            f"run_config says {wanted} layers, the trace shows {', '.join(map(str, sorted(counted)))}: the trace's were taken"
+        )
     elif counted and "layers" not in said.config:
         notes.append(f"layers were not said: {', '.join(map(str, sorted(counted)))} counted in the trace")
     return found, unproven, notes + _dense_notes(said, found, unproven, layout)
 
 
 def _dense_notes(said: Said, found: dict[Key, Shape], unproven: set[Key], layout: Layout) -> list[str]:
-    dense = {shape.layers - len(shape.moe) for key, shape in found.items() if key not in unproven and not shape.is_draft}
+    dense = {
+        shape.layers - len(shape.moe)
+        for key, shape in found.items()
+        if key not in unproven and not shape.is_draft
+    }
     wanted = said.config.get("dense_layers")
     if not dense or layout.pp > 1 or dense == {wanted}:
         return []

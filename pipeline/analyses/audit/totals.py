@@ -52,12 +52,25 @@ def totals(con: duckdb.DuckDBPyConnection, run_id: str, sources: Sequence[str]) 
     for source, rank, trace, calls, outside, mode, decode, other, annotated, rest, odd in found:
         share = round(calls / annotated, 2) if annotated else None
         rows.append(
-            (source, rank, trace, calls, outside, mode, decode, other, annotated, share, explain(calls, outside, mode, decode, other, rest, odd))
+            (
+                source,
+                rank,
+                trace,
+                calls,
+                outside,
+                mode,
+                decode,
+                other,
+                annotated,
+                share,
+                explain(calls, outside, mode, decode, other, rest, odd),
+            )
         )
         if annotated and annotated < decode + other and share != mode:
             notes.append(
                 f"rank {rank}: {decode + other} steps ran under {annotated} annotations; {calls} / {annotated} = {share:.2f} would read as "
-                f"{round(calls / annotated)} a step, but it is {mode} in each" + (f" but {odd}" if odd else "")
+                f"{round(calls / annotated)} a step, but it is {mode} in each"
+                + (f" but {odd}" if odd else "")
             )
     for op, kernels, ms in duck.rows(con, _OPERATORS, [run_id]):
         notes.append(
@@ -65,7 +78,12 @@ def totals(con: duckdb.DuckDBPyConnection, run_id: str, sources: Sequence[str]) 
         )
     if rows and not any("operator" in note for note in notes):
         notes.append("no all-reduce kernel runs inside a recorded operator, so no operator's row repeats one")
-    return Report("Cheap explanations first: is the total the usual count times the steps that ran?", TOTALS, rows, notes)
+    return Report(
+        "Cheap explanations first: is the total the usual count times the steps that ran?",
+        TOTALS,
+        rows,
+        notes,
+    )
 
 
 def explain(calls: int, outside: int, mode: int, decode: int, other: int, rest: int, odd: int) -> str:

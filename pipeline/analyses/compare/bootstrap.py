@@ -23,7 +23,7 @@ _CHUNK = 2_000_000
 
 
 @dataclass(frozen=True)
-class Interval:
+class ConfidenceInterval:
     """A difference of medians (after - before), its 95 % interval, and the chance of one as far from 0 if there were none (two-sided)."""
 
     low: float
@@ -52,7 +52,12 @@ def widening(steps: int) -> float:
     if blocks <= 1:
         return 1.0  # one block is the whole run: nothing varies
     z, free = _Z, blocks - 1
-    t = z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2) + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * free**3)
+    t = (
+        z
+        + (z**3 + z) / (4 * free)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * free**3)
+    )
     return math.sqrt(blocks / free) * t / z
 
 
@@ -67,7 +72,7 @@ def resampled_medians(series: Mapping[str, Sequence[float]], seed: int) -> dict[
     steps = len(next(iter(series.values())))
     length = block_length(steps)
     blocks = math.ceil(steps / length)
-    draw = random.Random(seed)  # noqa: S311 (a fixed sequence is wanted)
+    draw = random.Random(seed)
     values = {name: np.asarray(numbers, dtype=np.float64) for name, numbers in series.items()}
     found: dict[str, list[NDArray[float64]]] = {name: [] for name in series}
     at_once = max(1, _CHUNK // steps)
@@ -79,10 +84,12 @@ def resampled_medians(series: Mapping[str, Sequence[float]], seed: int) -> dict[
             found[name].append(np.median(numbers[index], axis=1))
     factor = widening(steps)
     middle = {name: float(np.median(numbers)) for name, numbers in values.items()}
-    return {name: middle[name] + (np.concatenate(parts) - middle[name]) * factor for name, parts in found.items()}
+    return {
+        name: middle[name] + (np.concatenate(parts) - middle[name]) * factor for name, parts in found.items()
+    }
 
 
-def difference(before: NDArray[float64], after: NDArray[float64]) -> Interval:
+def difference(before: NDArray[float64], after: NDArray[float64]) -> ConfidenceInterval:
     """The interval of after - before from resampled medians of two independent runs.
 
     p = 2 min(#(d <= 0), #(d >= 0)) / n, each count with the one that was observed added, so that it is never 0 (Davison and Hinkley 1997, 4.2).
@@ -94,4 +101,4 @@ def difference(before: NDArray[float64], after: NDArray[float64]) -> Interval:
     low, high = (float(v) for v in np.quantile(moved, [tail, 1 - tail]))
     draws = len(moved)
     below, above = int(np.count_nonzero(moved <= 0)), int(np.count_nonzero(moved >= 0))
-    return Interval(low, high, min(1.0, 2 * (1 + min(below, above)) / (draws + 1)))
+    return ConfidenceInterval(low, high, min(1.0, 2 * (1 + min(below, above)) / (draws + 1)))

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pipeline.analyses.compare.sample import Side
-from pipeline.analyses.compare.workload import Spread, Work
+from pipeline.analyses.compare.sample import Sample
+from pipeline.analyses.compare.workload import Spread, Workload
 from pipeline.analyses.report import Report
 
 Verdict = Literal["same", "differs", "not known"]
@@ -36,7 +36,7 @@ class Fact:
     means: str = ""
 
 
-def facts(before: Side, after: Side, was: Work, now: Work) -> list[Fact]:
+def facts(before: Sample, after: Sample, was: Workload, now: Workload) -> list[Fact]:
     """Every fact of the verdict, in the order of the question: hardware, work, model, measurement."""
     found = [
         _equal("GPU", was.gpu, now.gpu, CARE),
@@ -52,9 +52,16 @@ def facts(before: Side, after: Side, was: Work, now: Work) -> list[Fact]:
         found.insert(6, _numbers("prompt tokens", was.prompt_tokens, now.prompt_tokens))
     found += _said("model", MODEL_FACTS, was.config, now.config)
     found += _said("layout", LAYOUT_FACTS, was.config, now.config)
-    for name, one, other in (("layers seen", was.layers, now.layers), ("expert layers seen", was.expert_layers, now.expert_layers)):
+    for name, one, other in (
+        ("layers seen", was.layers, now.layers),
+        ("expert layers seen", was.expert_layers, now.expert_layers),
+    ):
         found.append(_equal(name, one, other, REFUSED))
-    found.append(_equal("kernels of a step", was.kernels, now.kernels, "other kernels: another build, or another model"))
+    found.append(
+        _equal(
+            "kernels of a step", was.kernels, now.kernels, "other kernels: another build, or another model"
+        )
+    )
     found.append(_inflation(was.inflation, now.inflation))
     return found
 
@@ -62,7 +69,9 @@ def facts(before: Side, after: Side, was: Work, now: Work) -> list[Fact]:
 def _equal(name: str, before: Any, after: Any, means: str) -> Fact:
     if before is None or after is None:
         return Fact(name, before, after, "not known")
-    return Fact(name, before, after, "same") if before == after else Fact(name, before, after, "differs", means)
+    return (
+        Fact(name, before, after, "same") if before == after else Fact(name, before, after, "differs", means)
+    )
 
 
 def _numbers(name: str, before: Spread | None, after: Spread | None) -> Fact:
@@ -76,7 +85,7 @@ def _numbers(name: str, before: Spread | None, after: Spread | None) -> Fact:
     return Fact(name, *texts, "same") if is_same else Fact(name, *texts, "differs", REFUSED)
 
 
-def _graph(was: Work, now: Work) -> Fact:
+def _graph(was: Workload, now: Workload) -> Fact:
     """No graph on either side is the same; on one side only, launches differ but not the work (padding aside)."""
     if was.graph_tokens is None and now.graph_tokens is None:
         return Fact("graph tokens", "no graph", "no graph", "same")
@@ -89,7 +98,13 @@ def _graph(was: Work, now: Work) -> Fact:
 def _context(before: float | None, after: float | None) -> Fact:
     one, other = (None if value is None else round(value) for value in (before, after))
     if before is None or after is None:
-        return Fact("context", one, other, "not known", "say context_tokens (`stepledger describe`): attention grows with it")
+        return Fact(
+            "context",
+            one,
+            other,
+            "not known",
+            "say context_tokens (`stepledger describe`): attention grows with it",
+        )
     is_same = _near(before, after, CONTEXT_TOLERANCE)
     return Fact("context", one, other, "same") if is_same else Fact("context", one, other, "differs", REFUSED)
 
@@ -97,7 +112,13 @@ def _context(before: float | None, after: float | None) -> Fact:
 def _inflation(before: float | None, after: float | None) -> Fact:
     one, other = (None if value is None else f"{value:.2f}x" for value in (before, after))
     if before is None or after is None:
-        return Fact("inflation", one, other, "not known", "say measured_tpot_ms: a profile may have slowed one side more than the other")
+        return Fact(
+            "inflation",
+            one,
+            other,
+            "not known",
+            "say measured_tpot_ms: a profile may have slowed one side more than the other",
+        )
     if _near(before, after, INFLATION_TOLERANCE):
         return Fact("inflation", one, other, "same")
     return Fact("inflation", one, other, "differs", "the profiler slowed one side more: read with care")
@@ -113,7 +134,15 @@ def _said(what: str, names: Sequence[str], before: dict[str, Any], after: dict[s
         text = ", ".join(f"{name} {before[name]}" for name in same)
         found.append(Fact(f"{what}: as said", text, text, "same"))
     if not told:
-        found.append(Fact(f"{what} facts", None, None, "not known", "say them (`stepledger describe`): a difference may be the model's"))
+        found.append(
+            Fact(
+                f"{what} facts",
+                None,
+                None,
+                "not known",
+                "say them (`stepledger describe`): a difference may be the model's",
+            )
+        )
     return found
 
 

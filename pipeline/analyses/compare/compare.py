@@ -10,14 +10,14 @@ import duckdb
 
 from pipeline import duck
 from pipeline.analyses.compare.bootstrap import LEAST_STEPS, RESAMPLES
-from pipeline.analyses.compare.changes import LEAST_NOISE, WALL, WHOLE, Row, table
+from pipeline.analyses.compare.changes import LEAST_NOISE, WALL, WHOLE, RowChange, table
 from pipeline.analyses.compare.comparable import facts, in_words, is_other_work, verdict_report
 from pipeline.analyses.compare.fdr import LIMIT
 from pipeline.analyses.compare.kernel_diff import renamed_report
 from pipeline.analyses.compare.masked import percent
-from pipeline.analyses.compare.sample import Side, Waiting, chosen, phases_of, side_of
+from pipeline.analyses.compare.sample import Sample, WaitingTime, chosen, phases_of, sample_of
 from pipeline.analyses.compare.words import in_short
-from pipeline.analyses.compare.workload import work_of
+from pipeline.analyses.compare.workload import workload_of
 from pipeline.analyses.report import Report
 from pipeline.errors import UsageError
 from pipeline.lake.home import Home
@@ -29,7 +29,20 @@ COLUMNS = (
     "share_before", "share_after",
 )  # fmt: skip
 
-_FIRST = ("row", "before_ms", "after_ms", "delta_ms", "low_ms", "high_ms", "delta_pct", "noise_ms", "q", "change", "calls_before", "calls_after")
+_FIRST = (
+    "row",
+    "before_ms",
+    "after_ms",
+    "delta_ms",
+    "low_ms",
+    "high_ms",
+    "delta_pct",
+    "noise_ms",
+    "q",
+    "change",
+    "calls_before",
+    "calls_after",
+)
 """Columns of the table that people read; the others stand in one of their own."""
 
 
@@ -66,7 +79,11 @@ def _halves(report: Report) -> list[Report]:
     rows = [row for row in report.rows if row[0] not in {WALL, WHOLE}]
     return [
         Report(report.title, _FIRST, [[row[at] for at in first] for row in report.rows], report.notes),
-        Report("Exposed, floor, waiting, share", [COLUMNS[at] for at in second], [[row[at] for at in second] for row in rows]),
+        Report(
+            "Exposed, floor, waiting, share",
+            [COLUMNS[at] for at in second],
+            [[row[at] for at in second] for row in rows],
+        ),
     ]
 
 
@@ -95,14 +112,23 @@ def passed_checks(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> lis
                 [run_id],
             )
             names = ", ".join(row[0] for row in failed)
-            raise UsageError(f"run {run_id} failed its checks ({names}): its numbers are not compared; see `stepledger check --run {run_id}`")
+            raise UsageError(
+                f"run {run_id} failed its checks ({names}): its numbers are not compared; see `stepledger check --run {run_id}`"
+            )
         if "unchecked" in verdicts:
             unchecked.append(run_id)
     return [f"not checked: {', '.join(unchecked)} (say `stepledger check`)"] if unchecked else []
 
 
 def _compared(
-    con: duckdb.DuckDBPyConnection, a: str, b: str, phase: str | None, noise: list[str], fail_over: float | None, *, anyway: bool
+    con: duckdb.DuckDBPyConnection,
+    a: str,
+    b: str,
+    phase: str | None,
+    noise: list[str],
+    fail_over: float | None,
+    *,
+    anyway: bool,
 ) -> tuple[list[Report], bool]:
     run_ids = [find_run(con, name) for name in (a, b)]
     repeats = [find_run(con, name) for name in noise]
@@ -110,54 +136,78 @@ def _compared(
         raise UsageError("a run is named twice; a run says nothing about itself")
     notes = passed_checks(con, [*run_ids, *repeats])
     keys = chosen([phases_of(con, run_id) for run_id in run_ids], run_ids, phase)
-    before, after = (side_of(con, run_id, *key) for run_id, key in zip(run_ids, keys, strict=True))
-    known = facts(before, after, work_of(con, before), work_of(con, after))
+    before, after = (sample_of(con, run_id, *key) for run_id, key in zip(run_ids, keys, strict=True))
+    known = facts(before, after, workload_of(con, before), workload_of(con, after))
     if is_other_work(known) and not anyway:
-        raise UsageError(f"{run_ids[0]} and {run_ids[1]} are not compared: {in_words(known)}; say --anyway to compare them all the same")
+        raise UsageError(
+            f"{run_ids[0]} and {run_ids[1]} are not compared: {in_words(known)}; say --anyway to compare them all the same"
+        )
     others = [_repeat(con, before, run_id) for run_id in repeats]
     rows = table(before, after, others)
     over, limit_notes = _over(rows, fail_over)
     renamed, kinds = renamed_report(con, before, after)
-    notes = [*in_short(rows, before, after, known), *kinds, *limit_notes, *_assumptions(before, after, repeats), *notes]
+    notes = [
+        *in_short(rows, before, after, known),
+        *kinds,
+        *limit_notes,
+        *_assumptions(before, after, repeats),
+        *notes,
+    ]
     title = f"{before.phase} step, {before.run_id} against {after.run_id}: {in_words(known)}"
-    return [Report(title, COLUMNS, [_cells(row, before, after) for row in rows], notes), verdict_report(known), renamed], over
+    return [
+        Report(title, COLUMNS, [_cells(row, before, after) for row in rows], notes),
+        verdict_report(known),
+        renamed,
+    ], over
 
 
-def _repeat(con: duckdb.DuckDBPyConnection, before: Side, run_id: str) -> Side:
+def _repeat(con: duckdb.DuckDBPyConnection, before: Sample, run_id: str) -> Sample:
     """A repeated capture of the first side. Raises UsageError where it did other work."""
     known = phases_of(con, run_id)
     if (before.source, before.phase) not in known:
-        raise UsageError(f"run {run_id} is no repeat of {before.run_id}: it has no {before.phase} step from {before.source}")
-    side = side_of(con, run_id, before.source, before.phase)
-    found = facts(before, side, work_of(con, before), work_of(con, side))
+        raise UsageError(
+            f"run {run_id} is no repeat of {before.run_id}: it has no {before.phase} step from {before.source}"
+        )
+    side = sample_of(con, run_id, before.source, before.phase)
+    found = facts(before, side, workload_of(con, before), workload_of(con, side))
     if is_other_work(found):
         raise UsageError(f"run {run_id} is no repeat of {before.run_id}: {in_words(found)}")
     return side
 
 
-def _over(rows: Sequence[Row], limit: float | None) -> tuple[bool, list[str]]:
+def _over(rows: Sequence[RowChange], limit: float | None) -> tuple[bool, list[str]]:
     """Is wall, or a rollup, slower by more than the limit and beyond noise? Raises UsageError where nothing can be judged: silence is no pass."""
     if limit is None:
         return False, []
     judged = [row for row in rows if row.name != WHOLE and row.change != "not judged"]
     if not judged:
-        raise UsageError(f"--fail-over: too few steps to tell a change from noise (at least {LEAST_STEPS} on each side)")
+        raise UsageError(
+            f"--fail-over: too few steps to tell a change from noise (at least {LEAST_STEPS} on each side)"
+        )
     slower = [row for row in judged if row.change == "higher" and row.delta > limit * row.before]
-    notes = [f"over the limit of {percent(limit)}: {row.name} +{row.delta:.3f} ms{_relative(row)}" for row in slower]
+    notes = [
+        f"over the limit of {percent(limit)}: {row.name} +{row.delta:.3f} ms{_relative(row)}"
+        for row in slower
+    ]
     notes = notes or [f"nothing is over the limit of {percent(limit)}"]
     if not any(row.name == WALL for row in judged):
         notes.append("--fail-over looks at rollups only: too few steps have a wall time")
     return bool(slower), notes
 
 
-def _relative(row: Row) -> str:
+def _relative(row: RowChange) -> str:
     return f" ({row.delta / row.before:+.1%})" if row.before else " (there was none)"
 
 
-def _cells(row: Row, before: Side, after: Side) -> list[Any]:
+def _cells(row: RowChange, before: Sample, after: Sample) -> list[Any]:
     found: list[Any] = [row.name, *(round(v, 6) for v in (row.before, row.after, row.delta))]
-    found += [None, None] if row.interval is None else [round(row.interval.low, 6), round(row.interval.high, 6)]
-    found += [round(100 * row.delta / row.before, 2) if row.before else None, None if row.interval is None else round(row.noise, 6)]
+    found += (
+        [None, None] if row.interval is None else [round(row.interval.low, 6), round(row.interval.high, 6)]
+    )
+    found += [
+        round(100 * row.delta / row.before, 2) if row.before else None,
+        None if row.interval is None else round(row.noise, 6),
+    ]
     found += [None if row.q is None else round(row.q, 4), row.change]
     if not row.is_rollup:
         return found + [None] * (len(COLUMNS) - len(found))
@@ -174,14 +224,18 @@ def calls_text(calls: tuple[int, int, int]) -> str:
     return str(mode) if low == high else f"{mode} ({low}-{high})"
 
 
-def _part(waiting: Waiting | None, part: str) -> float | None:
+def _part(waiting: WaitingTime | None, part: str) -> float | None:
     if waiting is None or waiting.refusal is not None:
         return None
     return round(median(waiting.floor if part == "floor" else waiting.wait), 6)
 
 
-def _assumptions(before: Side, after: Side, repeats: Sequence[str]) -> list[str]:
-    notes = [f"{side.run_id}: {side.steps} {side.phase} steps of {side.ranks} ranks from {side.source}" + _left_out(side) for side in (before, after)]
+def _assumptions(before: Sample, after: Sample, repeats: Sequence[str]) -> list[str]:
+    notes = [
+        f"{side.run_id}: {side.steps} {side.phase} steps of {side.ranks} ranks from {side.source}"
+        + _left_out(side)
+        for side in (before, after)
+    ]
     notes += [
         "ms: median over steps of the mean over ranks; exposed: each instant booked once; shares are of all GPU time",
         f"low and high: 95 % interval of the difference, block bootstrap over steps ({RESAMPLES} resamples, widened where steps are few)",
@@ -194,12 +248,16 @@ def _assumptions(before: Side, after: Side, repeats: Sequence[str]) -> list[str]
     return notes
 
 
-def _noise_words(before: Side, repeats: Sequence[str]) -> str:
+def _noise_words(before: Sample, repeats: Sequence[str]) -> str:
     if not repeats:
         return f"noise: half of that interval or {LEAST_NOISE:.0%}, whichever is larger; give repeated captures to measure it (--noise)"
     text = f"noise: half of that interval or the largest difference between repeats ({', '.join([before.run_id, *repeats])}), whichever is larger"
-    return text if len(repeats) >= 3 else f"{text}; of {len(repeats) + 1} captures, so a further one may differ by more"
+    return (
+        text
+        if len(repeats) >= 3
+        else f"{text}; of {len(repeats) + 1} captures, so a further one may differ by more"
+    )
 
 
-def _left_out(side: Side) -> str:
+def _left_out(side: Sample) -> str:
     return f" ({side.left_out} left out: complete on some ranks only)" if side.left_out else ""

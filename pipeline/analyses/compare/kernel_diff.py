@@ -9,13 +9,18 @@ from typing import Any, Literal
 
 import duckdb
 
-from pipeline.analyses.compare.positions import BEFORE_LAYERS, BEHIND_LAYERS, Kernel, kernels_of, where
-from pipeline.analyses.compare.sample import Side
+from pipeline.analyses.compare.positions import AFTER_LAYERS, BEFORE_LAYERS, Kernel, kernels_of, where
+from pipeline.analyses.compare.sample import Sample
 from pipeline.analyses.report import Report
 
 What = Literal["renamed", "appeared", "vanished", "more calls", "fewer calls"]
 COLUMNS = ("what", "category", "role", "where", "calls", "before", "after", "ms_before", "ms_after")
-_KINDS = {"nccl": "NCCL", "custom": "custom", "symm_mem": "symmetric memory", "nccl_symmetric": "NCCL (symmetric memory)"}
+_KINDS = {
+    "nccl": "NCCL",
+    "custom": "custom",
+    "symm_mem": "symmetric memory",
+    "nccl_symmetric": "NCCL (symmetric memory)",
+}
 _Known = tuple[str, str | None]
 
 
@@ -31,7 +36,7 @@ class Changed:
     def kernel(self) -> Kernel:
         """The one that tells its place."""
         found = self.after or self.before
-        assert found is not None  # noqa: S101 (one of them is there)
+        assert found is not None
         return found
 
 
@@ -100,7 +105,9 @@ def _neighbours(kernels: list[Kernel], common: set[_Known]) -> dict[int, tuple[_
     return found
 
 
-def _pair(gone: list[Kernel], come: list[Kernel], key: Callable[[Kernel], Hashable], found: list[Changed]) -> tuple[list[Kernel], list[Kernel]]:
+def _pair(
+    gone: list[Kernel], come: list[Kernel], key: Callable[[Kernel], Hashable], found: list[Changed]
+) -> tuple[list[Kernel], list[Kernel]]:
     """Pair those with equal keys, in order, each with the most similar name left (the longest common beginning); returns what is left of both."""
     waiting: dict[Hashable, list[Kernel]] = defaultdict(list)
     for kernel in come:
@@ -118,34 +125,57 @@ def _pair(gone: list[Kernel], come: list[Kernel], key: Callable[[Kernel], Hashab
 
 def _shared(one: str, other: str) -> int:
     """Letters at the beginning that both names have."""
-    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return next(
+        (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
 
 
-def renamed_report(con: duckdb.DuckDBPyConnection, before: Side, after: Side) -> tuple[Report, list[str]]:
+def renamed_report(con: duckdb.DuckDBPyConnection, before: Sample, after: Sample) -> tuple[Report, list[str]]:
     """All changes, layers put together, longest first; and sentences for all-reduces of another kind."""
     was, now = (kernels_of(con, side, is_whole=False) for side in (before, after))
-    notes = ["usual step: a name counts at a place as often as in most steps, on the rank that has most of it"]
-    unproven = [side.run_id for side, those in ((before, was), (after, now)) if not any(BEFORE_LAYERS < k.place < BEHIND_LAYERS for k in those)]
+    notes = [
+        "usual step: a name counts at a place as often as in most steps, on the rank that has most of it"
+    ]
+    unproven = [
+        side.run_id
+        for side, those in ((before, was), (after, now))
+        if not any(BEFORE_LAYERS < k.place < AFTER_LAYERS for k in those)
+    ]
     if unproven:
         was, now = (kernels_of(con, side, is_whole=True) for side in (before, after))
-        notes.append(f"the order of kernels proves no layers in run {', '.join(unproven)}: names are compared over the whole step")
+        notes.append(
+            f"the order of kernels proves no layers in run {', '.join(unproven)}: names are compared over the whole step"
+        )
     found = changes(was, now)
     rows = _rows(found)
     if not rows:
         notes.insert(0, "none: the same names, as often, at the same places")
-    return Report("Kernels that appeared, vanished or changed name at the same place of the step", COLUMNS, rows, notes), kind_sentences(found)
+    return Report(
+        "Kernels that appeared, vanished or changed name at the same place of the step", COLUMNS, rows, notes
+    ), kind_sentences(found)
 
 
 def _rows(found: list[Changed]) -> list[list[Any]]:
     groups: dict[tuple[Any, ...], list[Changed]] = defaultdict(list)
     for one in found:
         categories = dict.fromkeys(k.category for k in (one.before, one.after) if k)
-        key = (one.what, " -> ".join(categories), one.kernel.role, one.before and one.before.name, one.after and one.after.name)
+        key = (
+            one.what,
+            " -> ".join(categories),
+            one.kernel.role,
+            one.before and one.before.name,
+            one.after and one.after.name,
+        )
         groups[key].append(one)
     rows = []
     for (what, category, role, name_was, name_now), those in groups.items():
-        ms = [round(sum(k.ms for k in side if k), 6) if any(side) else None for side in ([c.before for c in those], [c.after for c in those])]
-        rows.append([what, category, role, where(c.kernel.place for c in those), len(those), name_was, name_now, *ms])
+        ms = [
+            round(sum(k.ms for k in side if k), 6) if any(side) else None
+            for side in ([c.before for c in those], [c.after for c in those])
+        ]
+        rows.append(
+            [what, category, role, where(c.kernel.place for c in those), len(those), name_was, name_now, *ms]
+        )
     return sorted(rows, key=lambda row: (-max(row[7] or 0, row[8] or 0), row[0], row[5] or "", row[6] or ""))
 
 
@@ -160,7 +190,9 @@ def kind_sentences(found: Iterable[Changed]) -> list[str]:
         if was == now:
             continue
         verb = "fell back to" if was == "custom" and now == "nccl" else "became"
-        texts.append(f"{_kind(was)} all-reduce {verb} {_kind(now)} in {calls} call{'s' * (calls != 1)} of a step")
+        texts.append(
+            f"{_kind(was)} all-reduce {verb} {_kind(now)} in {calls} call{'s' * (calls != 1)} of a step"
+        )
     return texts
 
 

@@ -41,7 +41,9 @@ def percent(share: float) -> str:
 
 def word(name: str) -> str:
     """The name of a row, or of a category, within a sentence."""
-    return _WORDS.get(name) or (name if name.startswith(_KEPT) else name[0].lower() + name[1:]).replace("_", " ")
+    return _WORDS.get(name) or (name if name.startswith(_KEPT) else name[0].lower() + name[1:]).replace(
+        "_", " "
+    )
 
 
 def milliseconds(ms: float) -> str:
@@ -85,7 +87,11 @@ def _doubts(row: Moved, *, is_same_batch: bool) -> list[str]:
     if row.change == "not judged" or row.exposed_change == "not judged":
         doubts.append("too few steps to tell noise")
     elif row.change != "within noise" or row.exposed_change != "within noise":
-        which = " and ".join(what for what, change in (("its ms", row.change), ("its exposed time", row.exposed_change)) if change != "within noise")
+        which = " and ".join(
+            what
+            for what, change in (("its ms", row.change), ("its exposed time", row.exposed_change))
+            if change != "within noise"
+        )
         doubts.append(f"{which} changed")
     elif row.noise_ms > WIDEST_NOISE * max(row.before_ms, row.after_ms):
         doubts.append(f"noise of {row.noise_ms:.3f} ms hides what it did itself")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import duckdb
 
 from pipeline import duck
-from pipeline.analyses.compare.sample import Side
+from pipeline.analyses.compare.sample import Sample
 
-BEFORE_LAYERS, BEHIND_LAYERS, WHOLE_STEP = -1, 1_000_000, 2_000_000
+BEFORE_LAYERS, AFTER_LAYERS, WHOLE_STEP = -1, 1_000_000, 2_000_000
 # How often each name is at each place of a step: the usual count of the rank that has most, 0 where most of its steps lack it.
 # `ns`: of all its calls there in a step, mean over steps, of the same rank. `pos`: where among the kernels of the place.
 _PLACES = """
@@ -65,7 +65,7 @@ class Kernel:
     ms: float
 
 
-def kernels_of(con: duckdb.DuckDBPyConnection, side: Side, *, is_whole: bool) -> list[Kernel]:
+def kernels_of(con: duckdb.DuckDBPyConnection, side: Sample, *, is_whole: bool) -> list[Kernel]:
     """The kernels of a side's usual step by place; `is_whole`: the step as one place."""
     arguments = {"run": side.run_id, "source": side.source, "phase": side.phase, "whole": is_whole}
     return [Kernel(*row) for row in duck.rows(con, _PLACES, arguments)]
@@ -74,7 +74,7 @@ def kernels_of(con: duckdb.DuckDBPyConnection, side: Side, *, is_whole: bool) ->
 def where(places: Iterable[int]) -> str:
     """Places in words: layers 1-60, before the first layer."""
     found = sorted(set(places))
-    layers = [place for place in found if BEFORE_LAYERS < place < BEHIND_LAYERS]
+    layers = [place for place in found if BEFORE_LAYERS < place < AFTER_LAYERS]
     parts: list[str] = []
     at = 0
     while at < len(layers):
@@ -86,7 +86,11 @@ def where(places: Iterable[int]) -> str:
     words = [f"layer{'s' * (len(layers) > 1)} {', '.join(parts)}"] if layers else []
     words += [
         text
-        for place, text in ((BEFORE_LAYERS, "before the first layer"), (BEHIND_LAYERS, "behind the layers"), (WHOLE_STEP, "whole step"))
+        for place, text in (
+            (BEFORE_LAYERS, "before the first layer"),
+            (AFTER_LAYERS, "after the layers"),
+            (WHOLE_STEP, "whole step"),
+        )
         if place in found
     ]
     return ", ".join(words)

@@ -41,7 +41,7 @@ WHERE c.run_id = $run GROUP BY ALL ORDER BY ALL
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingTime:
     """Floor and waiting of one rollup's collectives, ms of each step; `refusal`: why they cannot be told apart (then there are no numbers)."""
 
     floor: Sequence[float] = ()
@@ -50,7 +50,7 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Side:
+class Sample:
     """The complete steps of one phase of a run, from one source. Times in ms per step, mean over ranks, in the order of time.
 
     `left_out`: steps that are complete on some ranks only. `wall`: of steps that a step of the same phase follows.
@@ -68,7 +68,7 @@ class Side:
     exposed: Mapping[str, Sequence[float]]
     by_category: Mapping[tuple[str, str], Sequence[float]]
     calls: Mapping[str, tuple[int, int, int]]
-    waiting: Mapping[str, Waiting] = field(default_factory=dict)
+    waiting: Mapping[str, WaitingTime] = field(default_factory=dict)
     matches: Sequence[int] = ()
 
     @property
@@ -92,33 +92,53 @@ class Side:
 
 def phases_of(con: duckdb.DuckDBPyConnection, run_id: str) -> dict[tuple[str, str], int]:
     """Complete steps of a run by (source, phase). Raises UsageError where there is none."""
-    found = duck.rows(con, "SELECT source, phase, count(*) FROM steps WHERE run_id = ? AND is_complete AND phase <> 'empty' GROUP BY ALL", [run_id])
+    found = duck.rows(
+        con,
+        "SELECT source, phase, count(*) FROM steps WHERE run_id = ? AND is_complete AND phase <> 'empty' GROUP BY ALL",
+        [run_id],
+    )
     if not found:
-        raise UsageError(f"run {run_id} has no complete step, so nothing can be compared per step; record with the engine's step markers")
+        raise UsageError(
+            f"run {run_id} has no complete step, so nothing can be compared per step; record with the engine's step markers"
+        )
     return {(source, phase): count for source, phase, count in found}
 
 
-def chosen(known: Sequence[dict[tuple[str, str], int]], names: Sequence[str], phase: str | None) -> list[tuple[str, str]]:
+def chosen(
+    known: Sequence[dict[tuple[str, str], int]], names: Sequence[str], phase: str | None
+) -> list[tuple[str, str]]:
     """(source, phase) of each run: the same for all where they have one in common, else each one's best. Raises UsageError for a phase not there."""
     if phase is not None:
         for name, found in zip(names, known, strict=True):
             if not any(p == phase for _, p in found):
-                raise UsageError(f"run {name} has no complete {phase} step; it has {', '.join(sorted({p for _, p in found}))}")
+                raise UsageError(
+                    f"run {name} has no complete {phase} step; it has {', '.join(sorted({p for _, p in found}))}"
+                )
         known = [{key: count for key, count in found.items() if key[1] == phase} for found in known]
     common = set(known[0]).intersection(*known[1:])
     if common:
         best = min(common, key=lambda key: (PHASES.index(key[1]), -min(found[key] for found in known), key))
         return [best] * len(known)
     phases = {p for _, p in known[0]}.intersection(*({p for _, p in found} for found in known[1:]))
-    return [min((k for k in found if not phases or k[1] in phases), key=lambda k: (PHASES.index(k[1]), -found[k], k)) for found in known]
+    return [
+        min(
+            (k for k in found if not phases or k[1] in phases),
+            key=lambda k: (PHASES.index(k[1]), -found[k], k),
+        )
+        for found in known
+    ]
 
 
-def side_of(con: duckdb.DuckDBPyConnection, run_id: str, source: str, phase: str) -> Side:
+def sample_of(con: duckdb.DuckDBPyConnection, run_id: str, source: str, phase: str) -> Sample:
     """Read one side. Steps that some ranks lack are left out, unless most are so (ranks that decode while others prefill)."""
     arguments = {"run": run_id, "source": source, "phase": phase}
     con.execute(_STEPS, arguments)
     most = duck.scalar(con, "SELECT max(ranks) FROM side_step")
-    whole, units = duck.rows(con, "SELECT count(DISTINCT unit) FILTER (WHERE ranks = ?), count(DISTINCT unit) FROM side_step", [most])[0]
+    whole, units = duck.rows(
+        con,
+        "SELECT count(DISTINCT unit) FILTER (WHERE ranks = ?), count(DISTINCT unit) FROM side_step",
+        [most],
+    )[0]
     left_out = units - whole if whole * 2 >= units else 0
     if left_out:
         con.execute("DELETE FROM side_step WHERE ranks < ?", [most])
@@ -134,7 +154,7 @@ def side_of(con: duckdb.DuckDBPyConnection, run_id: str, source: str, phase: str
         "SELECT rollup, calls_min, calls_mode, calls_max FROM run_breakdown WHERE run_id = $run AND source = $source AND phase = $phase",
         arguments,
     )
-    return Side(
+    return Sample(
         run_id,
         source,
         phase,
@@ -168,18 +188,20 @@ def _work(
     return busy, exposed, by_category
 
 
-def _waiting(con: duckdb.DuckDBPyConnection, arguments: dict[str, Any], place: dict[str, int], busy: _Series) -> dict[str, Waiting]:
+def _waiting(
+    con: duckdb.DuckDBPyConnection, arguments: dict[str, Any], place: dict[str, int], busy: _Series
+) -> dict[str, WaitingTime]:
     """Floor and waiting of each rollup that communicates; none is told where a single call was not compared."""
     rows = duck.rows(con, _SPLIT, arguments)
-    found: dict[str, Waiting] = {}
+    found: dict[str, WaitingTime] = {}
     for rollup in sorted({row[1] for row in rows} & busy.keys()):
         mine = [row for row in rows if row[1] == rollup]
         refusals = sorted({row[5] for row in mine if row[4]})
         if refusals:
-            found[rollup] = Waiting(refusal=", ".join(refusals))
+            found[rollup] = WaitingTime(refusal=", ".join(refusals))
             continue
         floor, wait = [0.0] * len(place), [0.0] * len(place)
         for unit, _, floor_ms, wait_ms, _, _ in mine:
             floor[place[unit]], wait[place[unit]] = floor_ms, wait_ms
-        found[rollup] = Waiting(floor, wait)
+        found[rollup] = WaitingTime(floor, wait)
     return found

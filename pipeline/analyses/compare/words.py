@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from pipeline.analyses.compare.changes import Row
+from pipeline.analyses.compare.changes import RowChange
 from pipeline.analyses.compare.comparable import Fact
 from pipeline.analyses.compare.masked import Moved, milliseconds, sentences
-from pipeline.analyses.compare.sample import Side
+from pipeline.analyses.compare.sample import Sample
 
 _SEVERAL = {"Cast and quantize", "Everything else"}
 """Rows whose categories are spoken of by their own names."""
 
 
-def in_short(rows: Sequence[Row], before: Side, after: Side, known: Sequence[Fact]) -> list[str]:
+def in_short(rows: Sequence[RowChange], before: Sample, after: Sample, known: Sequence[Fact]) -> list[str]:
     """What changed and why, in sentences: masked bottlenecks, waiting, context."""
-    return [*_masked(rows, before, after, known), *_waiting_words(rows, before, after), *_context_words(rows, known)]
+    return [
+        *_masked(rows, before, after, known),
+        *_waiting_words(rows, before, after),
+        *_context_words(rows, known),
+    ]
 
 
-def _masked(rows: Sequence[Row], before: Side, after: Side, known: Sequence[Fact]) -> list[str]:
+def _masked(rows: Sequence[RowChange], before: Sample, after: Sample, known: Sequence[Fact]) -> list[str]:
     moved = [
         Moved(
             row.name, row.before, row.after, row.noise, row.change, row.exposed or "not judged", before.share(row.name), after.share(row.name),
@@ -28,14 +32,21 @@ def _masked(rows: Sequence[Row], before: Side, after: Side, known: Sequence[Fact
         for row in rows
         if row.is_rollup
     ]  # fmt: skip
-    return sentences(moved, is_same_batch=all(fact.verdict == "same" for fact in known if fact.name in {"global batch", "graph tokens"}))
+    return sentences(
+        moved,
+        is_same_batch=all(
+            fact.verdict == "same" for fact in known if fact.name in {"global batch", "graph tokens"}
+        ),
+    )
 
 
-def _part_of(row: Row, before: Side, after: Side) -> str | None:
+def _part_of(row: RowChange, before: Sample, after: Sample) -> str | None:
     """The category that makes up at least nine tenths of a row's change, of a row that holds several."""
     if row.name not in _SEVERAL or not row.delta:
         return None
-    kinds = sorted({category for side in (before, after) for rollup, category in side.by_category if rollup == row.name})
+    kinds = sorted(
+        {category for side in (before, after) for rollup, category in side.by_category if rollup == row.name}
+    )
     for kind in kinds:
         one, other = (median(side.by_category.get((row.name, kind), [0.0])) for side in (before, after))
         if (other - one) / row.delta >= 0.9:
@@ -43,15 +54,21 @@ def _part_of(row: Row, before: Side, after: Side) -> str | None:
     return None
 
 
-def _waiting_words(rows: Sequence[Row], before: Side, after: Side) -> list[str]:
+def _waiting_words(rows: Sequence[RowChange], before: Sample, after: Sample) -> list[str]:
     """For rows of communication: what of a change was waiting, or that this cannot be told."""
     texts = []
     for row in rows:
         sides = [side.waiting.get(row.name) for side in (before, after)]
         told = [found for found in sides if found is not None]
-        refusals = [f"{side.run_id} ({found.refusal})" for side, found in zip((before, after), sides, strict=True) if found and found.refusal]
+        refusals = [
+            f"{side.run_id} ({found.refusal})"
+            for side, found in zip((before, after), sides, strict=True)
+            if found and found.refusal
+        ]
         if refusals:
-            texts.append(f"{row.name}: waiting cannot be told apart in run {', '.join(refusals)}; see `stepledger ranks`")
+            texts.append(
+                f"{row.name}: waiting cannot be told apart in run {', '.join(refusals)}; see `stepledger ranks`"
+            )
         elif len(told) == 2 and row.change in {"higher", "lower"}:
             floor = round(median(told[1].floor) - median(told[0].floor), 3) + 0.0
             wait = round(median(told[1].wait) - median(told[0].wait), 3) + 0.0
@@ -61,9 +78,11 @@ def _waiting_words(rows: Sequence[Row], before: Side, after: Side) -> list[str]:
     return texts
 
 
-def _context_words(rows: Sequence[Row], known: Sequence[Fact]) -> list[str]:
+def _context_words(rows: Sequence[RowChange], known: Sequence[Fact]) -> list[str]:
     """Attention that changed where nobody says how long the context was."""
     is_unknown = any(fact.name == "context" and fact.verdict == "not known" for fact in known)
     if is_unknown and any(row.name == "Attention" and row.change in {"higher", "lower"} for row in rows):
-        return ["Attention changed, and the context is not known on both sides: it may be the context (say context_tokens)"]
+        return [
+            "Attention changed, and the context is not known on both sides: it may be the context (say context_tokens)"
+        ]
     return []

@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 
 from pipeline import duck
-from pipeline.analyses.compare.sample import Side
+from pipeline.analyses.compare.sample import Sample
 from pipeline.analyses.step_facts import config_of
 
 Spread = tuple[float, float, float, float]
@@ -18,7 +18,7 @@ Spread = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """What a side's steps were asked to do and on what. None: nothing tells."""
 
     config: dict[str, Any]
@@ -36,12 +36,14 @@ class Work:
     """Median wall of a decode step / measured time per token."""
 
 
-def work_of(con: duckdb.DuckDBPyConnection, side: Side) -> Work:
+def workload_of(con: duckdb.DuckDBPyConnection, side: Sample) -> Workload:
     """Read what a side did in the steps that are compared."""
     config = config_of(con, side.run_id)
     key = {"run": side.run_id, "source": side.source, "phase": side.phase}
     gpu, world, ranks = duck.rows(
-        con, "SELECT gpu_name, ranks_expected, ranks FROM run_facts WHERE run_id = $run AND source = $source", {k: key[k] for k in ("run", "source")}
+        con,
+        "SELECT gpu_name, ranks_expected, ranks FROM run_facts WHERE run_id = $run AND source = $source",
+        {k: key[k] for k in ("run", "source")},
     )[0]
     sizes = [config[name] for name in ("tp", "dp", "pp") if config.get(name)]
     if world is None and sizes:
@@ -55,13 +57,15 @@ def work_of(con: duckdb.DuckDBPyConnection, side: Side) -> Work:
         key,
     )[0]
     kernels = duck.rows(
-        con, "SELECT quantile_disc(kernels, 0.5) FROM steps WHERE run_id = $run AND source = $source AND phase = $phase AND is_complete", key
+        con,
+        "SELECT quantile_disc(kernels, 0.5) FROM steps WHERE run_id = $run AND source = $source AND phase = $phase AND is_complete",
+        key,
     )
     steps = _asked(con, side, key)
     context = [row[3] for row in steps if row[3] is not None]
     wall = median(side.wall) if side.wall else None
     tpot = config.get("measured_tpot_ms") if side.phase == "decode" else None
-    return Work(
+    return Workload(
         config=config,
         gpu=gpu,
         world=world,
@@ -69,7 +73,9 @@ def work_of(con: duckdb.DuckDBPyConnection, side: Side) -> Work:
         requests=_spread([row[0] for row in steps]),
         prompt_tokens=_spread([row[1] for row in steps]),
         graph_tokens=_spread([row[2] for row in steps]),
-        context=float(median(context)) if context and len(context) == len(steps) else config.get("context_tokens"),
+        context=float(median(context))
+        if context and len(context) == len(steps)
+        else config.get("context_tokens"),
         layers=layers,
         expert_layers=expert_layers or None,  # none: a dense model, or kernels that no rule knows
         kernels=kernels[0][0],
@@ -77,13 +83,11 @@ def work_of(con: duckdb.DuckDBPyConnection, side: Side) -> Work:
     )
 
 
-def _asked(con: duckdb.DuckDBPyConnection, side: Side, key: dict[str, str]) -> list[tuple[Any, ...]]:
+def _asked(con: duckdb.DuckDBPyConnection, side: Sample, key: dict[str, str]) -> list[tuple[Any, ...]]:
     """(requests, prompt tokens, graph tokens, tokens of context of a request) of each step, all data-parallel groups; without matches, of a rank."""
     context = "SELECT match_id, avg(kv_tokens / nullif(generation_requests, 0)) AS context FROM steps WHERE run_id = $run AND source = $source "
     context += "AND phase = $phase AND is_complete GROUP BY match_id"
-    names = (
-        "coalesce(r.context_requests + r.generation_requests, r.generation_requests, r.context_requests), r.scheduled_context_tokens, r.graph_tokens"
-    )
+    names = "coalesce(r.context_requests + r.generation_requests, r.generation_requests, r.context_requests), r.scheduled_context_tokens, r.graph_tokens"
     if side.matches:
         return duck.rows(
             con,
@@ -101,4 +105,8 @@ def _asked(con: duckdb.DuckDBPyConnection, side: Side, key: dict[str, str]) -> l
 
 def _spread(values: Sequence[float | None]) -> Spread | None:
     told = [v for v in values if v is not None]
-    return (min(told), median(told), max(told), sum(told) / len(told)) if told and len(told) == len(values) else None
+    return (
+        (min(told), median(told), max(told), sum(told) / len(told))
+        if told and len(told) == len(values)
+        else None
+    )

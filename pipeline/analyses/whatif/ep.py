@@ -63,7 +63,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Row:
+class Estimate:
     """One number of tokens: ms per step now and after. `outside`: why there is no answer."""
 
     tokens: int
@@ -98,14 +98,18 @@ def messages(case: Case, tokens: int, ops: tuple[str, ...]) -> list[tuple[str, I
     for op in ops:
         size = Interval(own * case.ranks, own * case.ranks) if op == "reduce_scatter" else Interval(own, own)
         if op == "all_to_all" and case.mode == "dp_ep" and case.experts and case.top_k and case.ranks > 1:
-            sent = formulas.dispatch_bytes(tokens, case.token_bytes, case.ranks, case.experts, case.top_k, is_replicated=False)
+            sent = formulas.dispatch_bytes(
+                tokens, case.token_bytes, case.ranks, case.experts, case.top_k, is_replicated=False
+            )
             copies = sent * case.ranks / (case.ranks - 1)
             size = Interval(min(own, copies), max(own, copies))
         made.append((op, size))
     return made
 
 
-def communication(case: Case, tokens: int, curves: dict[str, Curve], ops: tuple[str, ...], *, extrapolate: bool) -> Row:
+def communication(
+    case: Case, tokens: int, curves: dict[str, Curve], ops: tuple[str, ...], *, extrapolate: bool
+) -> Estimate:
     """Communication of a step at some tokens per rank, now and after. Table latencies are scaled by the traced all-reduce over the table's
     at the traced size: at least without waiting, at most as it was."""
     everybody = case.global_tokens(tokens)
@@ -113,21 +117,21 @@ def communication(case: Case, tokens: int, curves: dict[str, Curve], ops: tuple[
     reference = allreduce.at(case.traced_bytes(), extrapolate=extrapolate)
     here = allreduce.at(everybody * case.token_bytes, extrapolate=extrapolate)
     if reference is None or here is None:
-        return Row(tokens, everybody, outside="all_reduce of that size is outside the table")
+        return Estimate(tokens, everybody, outside="all_reduce of that size is outside the table")
     growth = here / reference
     scale = (case.call_us.low / reference, case.call_us.high / reference)
     added = NOTHING
     for op, size in messages(case, tokens, ops):
         low, high = (curves[op].at(end, extrapolate=extrapolate) for end in (size.low, size.high))
         if low is None or high is None:
-            return Row(tokens, everybody, outside=f"{op} of that size is outside the table")
+            return Estimate(tokens, everybody, outside=f"{op} of that size is outside the table")
         added += Interval(min(low, high), max(low, high)).times(*scale).times(case.moe_layers / 1e3)
     now = case.allreduce_ms * growth
     removed = now if case.mode == "dp_ep" else case.removed_calls() * case.call_us.high * growth / 1e3
-    return Row(tokens, everybody, now, removed, added, formulas.replaced(now, removed, added))
+    return Estimate(tokens, everybody, now, removed, added, formulas.replaced(now, removed, added))
 
 
-def with_compute(case: Case, row: Row, points: dict[str, Curve]) -> Row:
+def with_compute(case: Case, row: Estimate, points: dict[str, Curve]) -> Estimate:
     """The same with compute, by rule or by measured points (`gemm`, `moe_gemm`: us of one layer at so many tokens).
 
     Rules: experts' time follows the distinct experts read, and the fullest rank takes load factor times the mean; without tensor
@@ -137,10 +141,16 @@ def with_compute(case: Case, row: Row, points: dict[str, Curve]) -> Row:
     if row.outside or case.compute is None or not case.experts or not case.top_k:
         return row
     part, tokens = case.compute, row.global_tokens
-    read = formulas.distinct_experts(case.experts, case.top_k, tokens) / formulas.distinct_experts(case.experts, case.top_k, case.traced_tokens)
+    read = formulas.distinct_experts(case.experts, case.top_k, tokens) / formulas.distinct_experts(
+        case.experts, case.top_k, case.traced_tokens
+    )
     load = case.load or formulas.load_factor(tokens * case.top_k, case.ranks)
     attention = part.attention_ms * max(1.0, (part.attention_load or 0.0) * tokens / case.traced_tokens)
-    moe, gemm, attend = Interval(part.moe_ms * read, part.moe_ms * read * load), Interval(part.gemm_ms, part.gemm_ms), Interval(attention, attention)
+    moe, gemm, attend = (
+        Interval(part.moe_ms * read, part.moe_ms * read * load),
+        Interval(part.gemm_ms, part.gemm_ms),
+        Interval(attention, attention),
+    )
     if case.mode == "dp_ep":
         gemm, attend = gemm.times(1, case.ranks), attend.times(1 / case.ranks, 1)
     measured = {"moe_gemm": (case.moe_layers, tokens), "gemm": (case.layers, row.tokens)}
@@ -151,4 +161,4 @@ def with_compute(case: Case, row: Row, points: dict[str, Curve]) -> Row:
             moe, gemm = (found, gemm) if op == "moe_gemm" else (moe, found)
     now = row.now_ms + part.moe_ms * read + part.gemm_ms + attention + part.rest_ms
     after = row.after + moe + gemm + attend + Interval(part.rest_ms, part.rest_ms)
-    return Row(row.tokens, tokens, now, row.removed_ms, row.added, after)
+    return Estimate(row.tokens, tokens, now, row.removed_ms, row.added, after)

@@ -12,7 +12,16 @@ from pipeline.analyses.report import Report
 from pipeline.analyses.step_facts import COMMUNICATION, StepFacts, step_facts
 from pipeline.errors import UsageError
 
-_COLUMNS = ("compute_ms", "communication_ms", "lock_step_ms", "compute_half_ms", "communication_half_ms", "overlapped_ms", "saved_ms", "saved_share")
+_COLUMNS = (
+    "compute_ms",
+    "communication_ms",
+    "lock_step_ms",
+    "compute_half_ms",
+    "communication_half_ms",
+    "overlapped_ms",
+    "saved_ms",
+    "saved_share",
+)
 
 
 @dataclass(frozen=True)
@@ -35,7 +44,9 @@ def overlapped(whole: Halves, half: Halves | None) -> tuple[Halves, float]:
     return half, overlap_ceiling(half.compute_ms, half.communication_ms)
 
 
-def overlap_reports(con: duckdb.DuckDBPyConnection, run_id: str, half_run_id: str | None = None) -> list[Report]:
+def overlap_reports(
+    con: duckdb.DuckDBPyConnection, run_id: str, half_run_id: str | None = None
+) -> list[Report]:
     """The ceiling of overlapping a run's decode steps; `half_run_id`: a run of the same at half the batch. Raises UsageError where there is
     nothing to split, or the other run is not at half the batch."""
     facts = step_facts(con, run_id)

@@ -93,8 +93,17 @@ def speculate_reports(
         "experts: a verify pass reads those of all its tokens, as the measured batch did for as many requests",
     ]
     if extrapolate:
-        notes.append("EXTRAPOLATED beyond the measured steps: below them their shortest time, above them in proportion to tokens")
-    return [Report(f"Speculative decoding in run {first.run_id}, batch {first.tokens}", _COLUMNS, [_cells(k, found) for k, found in made], notes)]
+        notes.append(
+            "EXTRAPOLATED beyond the measured steps: below them their shortest time, above them in proportion to tokens"
+        )
+    return [
+        Report(
+            f"Speculative decoding in run {first.run_id}, batch {first.tokens}",
+            _COLUMNS,
+            [_cells(k, found) for k, found in made],
+            notes,
+        )
+    ]
 
 
 def _cells(drafts: int, found: Guess | None) -> list[object]:
@@ -104,7 +113,14 @@ def _cells(drafts: int, found: Guess | None) -> list[object]:
     verdict = "never pays" if even is None else "always pays" if even == 0 else f"pays above {even:.0%}"
     values = (found.verify_ms, found.draft_ms, found.cost)
     each = [round(found.ms_per_token(a), 3) for a in ACCEPTANCES]
-    return [drafts, found.verify_tokens, *(round(v, 3) for v in values), None if even is None else round(even, 4), *each, verdict]
+    return [
+        drafts,
+        found.verify_tokens,
+        *(round(v, 3) for v in values),
+        None if even is None else round(even, 4),
+        *each,
+        verdict,
+    ]
 
 
 def _curve(con: duckdb.DuckDBPyConnection, runs: Sequence[StepFacts]) -> Curve:
@@ -118,15 +134,21 @@ def _curve(con: duckdb.DuckDBPyConnection, runs: Sequence[StepFacts]) -> Curve:
             [facts.run_id, facts.source],
         ):
             points.setdefault(float(tokens), []).append(float(ms))
-    return Curve("step", tuple((tokens, sum(ms) / len(ms)) for tokens, ms in sorted(points.items())), "decode steps")
+    return Curve(
+        "step", tuple((tokens, sum(ms) / len(ms)) for tokens, ms in sorted(points.items())), "decode steps"
+    )
 
 
 def _draft(con: duckdb.DuckDBPyConnection, facts: StepFacts) -> tuple[float, str]:
     if facts.config.get("draft_layers") is None or facts.config.get("layers") is None:
-        raise UsageError(f"run {facts.run_id}: nothing tells what a draft costs; say draft_layers and layers, or --draft-ms")
+        raise UsageError(
+            f"run {facts.run_id}: nothing tells what a draft costs; say draft_layers and layers, or --draft-ms"
+        )
     layers, own = facts.config["layers"], facts.config["draft_layers"]
     compute = sum(facts.ms(name) for name in facts.rollups if name not in COMMUNICATION)
     is_parallel = "AllReduce" in facts.rollups
     call_us = main_allreduce(con, facts)["us_p50"] if is_parallel else 0.0
     talk = ", its own all-reduces and logits gather" if is_parallel else ""
-    return draft_pass_ms(own, layers, compute, call_us), f"{own} of {layers} layers of compute{talk}; its layers taken to be like the model's"
+    return draft_pass_ms(
+        own, layers, compute, call_us
+    ), f"{own} of {layers} layers of compute{talk}; its layers taken to be like the model's"

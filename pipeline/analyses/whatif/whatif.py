@@ -13,7 +13,17 @@ from pipeline.analyses.formulas import Interval
 from pipeline.analyses.latency import Curve, LatencyTable, table_of
 from pipeline.analyses.report import Report
 from pipeline.analyses.step_facts import COMMUNICATION, StepFacts, main_allreduce, step_facts
-from pipeline.analyses.whatif.ep import MODES, TOKENS, Case, Compute, Mode, Row, communication, messages, with_compute
+from pipeline.analyses.whatif.ep import (
+    MODES,
+    TOKENS,
+    Case,
+    Compute,
+    Estimate,
+    Mode,
+    communication,
+    messages,
+    with_compute,
+)
 from pipeline.analyses.whatif.overlap import overlap_reports
 from pipeline.analyses.whatif.speculate import speculate_reports
 from pipeline.errors import UsageError
@@ -60,17 +70,28 @@ def ep_reports(
         points = {op: curve for op in ("gemm", "moe_gemm") if (curve := latencies.curve(op))}
         both = [with_compute(case, row, points) for row in rows]
         cells = [[*_cells(row), remarks[row.tokens]] for row in both]
-        reports.append(Report(f"{mode}: the same with compute, by rule", _COLUMNS, cells, _rules(case, points, both)))
+        reports.append(
+            Report(f"{mode}: the same with compute, by rule", _COLUMNS, cells, _rules(case, points, both))
+        )
     else:
-        reports[0] = Report(title, _COLUMNS, reports[0].rows, [*reports[0].notes, "compute is left out: experts and experts_per_token are not said"])
+        reports[0] = Report(
+            title,
+            _COLUMNS,
+            reports[0].rows,
+            [*reports[0].notes, "compute is left out: experts and experts_per_token are not said"],
+        )
     return reports
 
 
-def _case(con: duckdb.DuckDBPyConnection, facts: StepFacts, call: dict[str, Any], mode: Mode, load: float | None) -> Case:
+def _case(
+    con: duckdb.DuckDBPyConnection, facts: StepFacts, call: dict[str, Any], mode: Mode, load: float | None
+) -> Case:
     if facts.tokens is None:
         raise UsageError(f"run {facts.run_id}: the tokens of its decode steps are not known")
     if call["ranks"] is None:
-        raise UsageError(f"run {facts.run_id}: how many ranks an all-reduce joins is not known; say tp, or groups")
+        raise UsageError(
+            f"run {facts.run_id}: how many ranks an all-reduce joins is not known; say tp, or groups"
+        )
     if load is not None and load < 1:
         raise UsageError(f"a load factor is the fullest rank over the mean: {load} is below 1")
     config = facts.config
@@ -103,7 +124,13 @@ def _case(con: duckdb.DuckDBPyConnection, facts: StepFacts, call: dict[str, Any]
         traced_tokens=facts.tokens,
         allreduce_ms=facts.ms("AllReduce"),
         call_us=Interval(min(call["floor_us"], call["us_p50"]), call["us_p50"]),
-        compute=Compute(facts.ms("MoE GEMM"), facts.ms("GEMM"), facts.ms("Attention"), facts.ms(*other), attention_load(con, facts)),
+        compute=Compute(
+            facts.ms("MoE GEMM"),
+            facts.ms("GEMM"),
+            facts.ms("Attention"),
+            facts.ms(*other),
+            attention_load(con, facts),
+        ),
         load=load,
     )
 
@@ -112,12 +139,16 @@ def _ops(mode: Mode, latencies: LatencyTable, ranks: int, exchange: Exchange | N
     if mode == "tp_ep":
         return ()
     gathers = ("all_gather", "reduce_scatter")
-    if mode == "dp_ep" and exchange != "a2a" and (exchange or all(latencies.curve(op, ranks) for op in gathers)):
+    if (
+        mode == "dp_ep"
+        and exchange != "a2a"
+        and (exchange or all(latencies.curve(op, ranks) for op in gathers))
+    ):
         return gathers
     return ("all_to_all", "all_to_all")
 
 
-def _cells(row: Row) -> list[Any]:
+def _cells(row: Estimate) -> list[Any]:
     if row.outside:
         return [row.tokens, row.global_tokens, *[None] * 9, f"refused: {row.outside}"]
     said = "same" if row.is_same else {True: "EP wins", False: "EP loses", None: "open"}[row.verdict]
@@ -137,7 +168,7 @@ def _remark(case: Case, tokens: int, curves: dict[str, Curve], ops: tuple[str, .
     return f"on the cliff of {', '.join(past)}" if past else ""
 
 
-def _marks(rows: list[Row], curves: dict[str, Curve], ops: tuple[str, ...]) -> list[str]:
+def _marks(rows: list[Estimate], curves: dict[str, Curve], ops: tuple[str, ...]) -> list[str]:
     """The cliff of each operation, and where the verdict changes."""
     notes = []
     for op in dict.fromkeys(ops):
@@ -149,11 +180,13 @@ def _marks(rows: list[Row], curves: dict[str, Curve], ops: tuple[str, ...]) -> l
                 f"CLIFF: {op} takes {us[0]:.4g} us at {low:.0f} bytes and {us[1]:.4g} us at {high:.0f}: {times:.1f} times faster growth than bytes"
             )
         else:
-            notes.append(f"cliff of {op}: none in the measured range (latency never grows {formulas.CLIFF:.0f} times faster than bytes)")
+            notes.append(
+                f"cliff of {op}: none in the measured range (latency never grows {formulas.CLIFF:.0f} times faster than bytes)"
+            )
     return [*notes, crossover_note(rows)]
 
 
-def crossover_note(rows: list[Row]) -> str:
+def crossover_note(rows: list[Estimate]) -> str:
     """Where sharing experts out begins or ceases to pay, in words."""
     verdicts = {row.tokens: row.verdict for row in rows}
     changes = formulas.crossover(list(verdicts), verdicts.__getitem__)
@@ -161,7 +194,9 @@ def crossover_note(rows: list[Row]) -> str:
         sides = {verdict for verdict in verdicts.values() if verdict is not None}
         side = f"EP {'wins' if True in sides else 'loses'} throughout" if sides else "nothing is decided"
         return f"crossover: none in the measured range ({side})"
-    return "crossover: " + ", ".join(f"from {tokens} tokens per rank {'EP wins' if now else 'EP loses'}" for tokens, now in changes)
+    return "crossover: " + ", ".join(
+        f"from {tokens} tokens per rank {'EP wins' if now else 'EP loses'}" for tokens, now in changes
+    )
 
 
 def _assumptions(
@@ -171,7 +206,7 @@ def _assumptions(
     latencies: LatencyTable,
     curves: dict[str, Curve],
     ops: tuple[str, ...],
-    rows: list[Row],
+    rows: list[Estimate],
     *,
     extrapolate: bool,
 ) -> list[str]:
@@ -186,9 +221,13 @@ def _assumptions(
         *counted_note(case, rows),
     ]
     if ops:
-        notes.append(f"added per MoE layer ({case.moe_layers} of them): {' + '.join(ops)}; a token is {case.token_bytes:.0f} bytes")
+        notes.append(
+            f"added per MoE layer ({case.moe_layers} of them): {' + '.join(ops)}; a token is {case.token_bytes:.0f} bytes"
+        )
     if case.mode == "tp_attn_a2a":
-        notes.append("every rank holds every token here, so a dispatch needs no bytes: the first all-to-all is an upper bound")
+        notes.append(
+            "every rank holds every token here, so a dispatch needs no bytes: the first all-to-all is an upper bound"
+        )
     if case.mode == "tp_ep":
         notes.append("no call is added or removed; experts' shapes and balance change (see the second table)")
     if not all(curve.are_ranks_known for curve in curves.values()):
@@ -205,7 +244,7 @@ def _attention(case: Case) -> str:
     return f"from {case.traced_tokens / load:.0f} tokens on, where it fills the memory's bandwidth ({load:.1%} of it at {case.traced_tokens})"
 
 
-def counted_note(case: Case, rows: list[Row]) -> list[str]:
+def counted_note(case: Case, rows: list[Estimate]) -> list[str]:
     """What counting calls alone would say: calls x the time of one leave out longer calls and other all-reduces, which stay."""
     counted = case.calls * case.call_us.high / 1e3
     left_out = case.allreduce_ms - counted
@@ -218,8 +257,12 @@ def counted_note(case: Case, rows: list[Row]) -> list[str]:
     return [f"{instead}: that leaves out the {left_out:.2f} ms of all-reduces that are not in it; {whole}"]
 
 
-def _rules(case: Case, points: dict[str, Curve], rows: list[Row]) -> list[str]:
-    said = f"{case.load:g} (said)" if case.load else f"{formulas.load_factor((case.top_k or 1) * rows[0].global_tokens, case.ranks):.2f} at first"
+def _rules(case: Case, points: dict[str, Curve], rows: list[Estimate]) -> list[str]:
+    said = (
+        f"{case.load:g} (said)"
+        if case.load
+        else f"{formulas.load_factor((case.top_k or 1) * rows[0].global_tokens, case.ranks):.2f} at first"
+    )
     return [
         "sum of GPU time by kind: idle and overlap are left out",
         f"experts: time follows the distinct experts read, E (1 - (1 - k/E)^T), uniform routing; the fullest rank takes 1 to {said} times the mean",

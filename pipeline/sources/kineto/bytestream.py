@@ -122,7 +122,9 @@ def _unzstd(path: Path, on_read: Callable[[int], None]) -> Iterator[bytes]:
         raise (UnfinishedFile if is_cut_off else TraceError)(
             path.name,
             where=f"compressed byte {taken}",
-            found="the end of the file in the middle of zstd data" if is_cut_off else f"damaged zstd data ({error})",
+            found="the end of the file in the middle of zstd data"
+            if is_cut_off
+            else f"damaged zstd data ({error})",
             wanted="a whole zstd file",
             advice="Copy the file again; `zstd -t` must pass.",
         ) from error
@@ -131,7 +133,11 @@ def _unzstd(path: Path, on_read: Callable[[int], None]) -> Iterator[bytes]:
 def _last_of_zstd(path: Path, given: int) -> bytes:
     """What a cut file holds behind the first `given` bytes: a read that meets the cut loses all that it had, so read byte by byte."""
     last = bytearray()
-    with path.open("rb") as file, pa.CompressedInputStream(pa.PythonFile(file), "zstd") as stream, suppress(OSError):
+    with (
+        path.open("rb") as file,
+        pa.CompressedInputStream(pa.PythonFile(file), "zstd") as stream,
+        suppress(OSError),
+    ):
         while given:
             given -= len(stream.read(min(given, BLOCK_BYTES)))
         while byte := stream.read(1):

@@ -61,7 +61,15 @@ KIND_OF_CATEGORY = {
 }
 """Lower-case category of a complete event (ph X) to kind, the commonest first; torch 1.8 to 1.13 spelled Kernel, Memcpy, Runtime, Operator."""
 
-KIND_OF_PHASE = {"f": "flow", "s": "flow", "t": "flow", "M": "metadata", "i": "instant", "I": "instant", "C": "counter"}
+KIND_OF_PHASE = {
+    "f": "flow",
+    "s": "flow",
+    "t": "flow",
+    "M": "metadata",
+    "i": "instant",
+    "I": "instant",
+    "C": "counter",
+}
 """Phase of an event that is not complete to the code under which it is counted."""
 
 MERGED_PID = r"^\[([^\]]+)\] *(.*)$"
@@ -119,7 +127,9 @@ def sql_staged(scanned: str) -> str:
     typed = ", ".join(f"{_sql_number(column)} AS number_{column}" for column in NUMBERS)
     numbers = ", ".join(f"number_{column} AS {column}" for column in NUMBERS)
     is_lost = {column: f"{column} IS NOT NULL AND number_{column} IS NULL" for column in NUMBERS}
-    lost = ", ".join(f"CASE WHEN {test} THEN '{column} = ' || {column} END" for column, test in is_lost.items())
+    lost = ", ".join(
+        f"CASE WHEN {test} THEN '{column} = ' || {column} END" for column, test in is_lost.items()
+    )
     return (
         f"SELECT {texts}, to_bigint(pid) AS pid, to_bigint(tid) AS tid, {numbers}, "
         f"CASE WHEN {' OR '.join(is_lost.values())} THEN [{lost}] END AS unread, 1::BIGINT AS events "
@@ -128,7 +138,11 @@ def sql_staged(scanned: str) -> str:
 
 
 def _sql_number(column: str) -> str:
-    return f"to_bigint({column})" if NUMBERS[column] == "BIGINT" else f"try_cast(to_bigint({column}) AS {NUMBERS[column]})"
+    return (
+        f"to_bigint({column})"
+        if NUMBERS[column] == "BIGINT"
+        else f"try_cast(to_bigint({column}) AS {NUMBERS[column]})"
+    )
 
 
 def kind_of(phase: str | None, category: str | None, name: str | None) -> str:
@@ -142,7 +156,9 @@ def kind_of(phase: str | None, category: str | None, name: str | None) -> str:
 def sql_kind() -> str:
     """SQL: kind of an event from ph, category (cat in lower case) and name; old files write ProfilerStep as an operator."""
     step = "CASE WHEN starts_with(name, 'ProfilerStep#') THEN 'annotation_cpu' ELSE 'cpu_op' END"
-    kinds = {category: step if kind == "cpu_op" else f"'{kind}'" for category, kind in KIND_OF_CATEGORY.items()}
+    kinds = {
+        category: step if kind == "cpu_op" else f"'{kind}'" for category, kind in KIND_OF_CATEGORY.items()
+    }
     by_category = " ".join(f"WHEN '{category}' THEN {kind}" for category, kind in kinds.items())
     by_phase = " ".join(f"WHEN '{phase}' THEN '{code}'" for phase, code in KIND_OF_PHASE.items())
     return f"CASE WHEN ph = 'X' THEN CASE category {by_category} ELSE 'other_event' END ELSE CASE ph {by_phase} ELSE 'other_event' END END"

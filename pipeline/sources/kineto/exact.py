@@ -17,7 +17,10 @@ _KEY = rb'"(?:ph|cat|name|pid|tid|ts|dur|id|args|s|bp)"\s*:'
 _NEXT = re.compile(rb"\}\s*,\s*(?=\{\s*" + _KEY + rb")")
 _CLOSE = re.compile(rb"\}\s*(?=\])")
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|"|[{}\[\]]', re.DOTALL)
-_LOOSE = re.compile(r'(?P<text>"(?:[^"\\]++|\\.)*+")|,(?=\s*[}\]])|(?P<word>-?\b(?:nan|inf(?:inity)?)\b)', re.DOTALL | re.IGNORECASE)
+_LOOSE = re.compile(
+    r'(?P<text>"(?:[^"\\]++|\\.)*+")|,(?=\s*[}\]])|(?P<word>-?\b(?:nan|inf(?:inity)?)\b)',
+    re.DOTALL | re.IGNORECASE,
+)
 _SPACE = re.compile(rb"[\s,]*")
 _WORD = re.compile(rb"[^\s,\[\]{}\"]+")
 _AFTER_OTHER = re.compile(rb",\s*\{|\s*\]\s*(?:,\s*\"|\}|\Z)")
@@ -108,7 +111,9 @@ def _event(buf: bytes, pos: int, *, at_end: bool) -> Event | None:
     separator = _NEXT.search(buf, pos)
     candidates = [separator.start() + 1] if separator else []
     if not separator or _CLOSE.search(buf, pos, separator.start()):
-        balanced = _balanced(buf, pos, min(len(buf), (separator.start() if separator else len(buf)) + _NEST_LIMIT))
+        balanced = _balanced(
+            buf, pos, min(len(buf), (separator.start() if separator else len(buf)) + _NEST_LIMIT)
+        )
         candidates = [c for c in (balanced, *candidates) if c]
     for end in candidates:
         ok, repaired, value = parse(buf[pos:end])
@@ -122,7 +127,9 @@ def _event(buf: bytes, pos: int, *, at_end: bool) -> Event | None:
     return _broken(buf, pos, separator, may_go_on=not nested and not at_end, at_end=at_end)
 
 
-def _broken(buf: bytes, pos: int, separator: re.Match[bytes] | None, *, may_go_on: bool, at_end: bool) -> Event | None:
+def _broken(
+    buf: bytes, pos: int, separator: re.Match[bytes] | None, *, may_go_on: bool, at_end: bool
+) -> Event | None:
     """An event that is no JSON, up to the next one or the array's end; None if its end may still be to come."""
     if may_go_on and len(buf) - pos < _NEST_LIMIT:
         return None  # a separator may stand inside an event that goes on behind the buffer

@@ -21,7 +21,9 @@ _OTHER_TOOLS = {
     "snapshots": "a PyTorch memory snapshot",
     "segments": "a PyTorch memory snapshot",
 }
-_ADVICE = "Record with torch.profiler and export_chrome_trace (vLLM: VLLM_TORCH_PROFILER_DIR or profiler_config)."
+_ADVICE = (
+    "Record with torch.profiler and export_chrome_trace (vLLM: VLLM_TORCH_PROFILER_DIR or profiler_config)."
+)
 
 
 @dataclass
@@ -53,7 +55,11 @@ class Header:
         found = self.values.get("deviceProperties")
         devices = [d for d in found if isinstance(d, dict)] if isinstance(found, list) else []
         named = [(d.get("id"), d.get("name")) for d in devices]
-        return {number: name for number, name in named if isinstance(number, int) and isinstance(name, str) and name}
+        return {
+            number: name
+            for number, name in named
+            if isinstance(number, int) and isinstance(name, str) and name
+        }
 
 
 def _integer(value: object) -> int | None:
@@ -79,7 +85,9 @@ def parse(head: bytes, tail: bytes, file: str, book: IssueBook) -> Header:
         if EVENTS_KEY.search(tail) or _goes_on(text):
             raise several(file, "behind the end of traceEvents", tail) from None
         is_cut = not text.endswith(b"}") or "end of data" in error.msg
-    book.add("unreadable_header", "header", example=(head[:80] + b" ... " + tail[:80]).decode("utf-8", "replace"))
+    book.add(
+        "unreadable_header", "header", example=(head[:80] + b" ... " + tail[:80]).decode("utf-8", "replace")
+    )
     values: dict[str, Any] = {}
     for key in _NUMBER_KEYS:
         if match := re.search(rb'"' + key.encode() + rb'"\s*:\s*"?(\d+)', head + b"\n" + tail):
@@ -141,10 +149,22 @@ def no_events(file: str, start: bytes, *, is_cut: bool = False) -> TraceError:
             advice=_ADVICE,
         )
     if text[:1] != b"{":
-        return TraceError(file, where="start of the file", found=f"{text[:24]!r}, which is no JSON", wanted="a chrome trace", advice=_ADVICE)
+        return TraceError(
+            file,
+            where="start of the file",
+            found=f"{text[:24]!r}, which is no JSON",
+            wanted="a chrome trace",
+            advice=_ADVICE,
+        )
     for key, looks_like in _OTHER_TOOLS.items():
         if re.search(rb'"' + key.encode() + rb'"\s*:', start):
-            return TraceError(file, where=f"top-level key {key!r}", found=looks_like, wanted="a chrome trace with traceEvents", advice=_ADVICE)
+            return TraceError(
+                file,
+                where=f"top-level key {key!r}",
+                found=looks_like,
+                wanted="a chrome trace with traceEvents",
+                advice=_ADVICE,
+            )
     if is_cut:
         return TraceError(
             file,
@@ -154,4 +174,10 @@ def no_events(file: str, start: bytes, *, is_cut: bool = False) -> TraceError:
             advice="The copy was cut off: copy or record it again.",
         )
     keys = [k.decode("utf-8", "replace") for k in re.findall(rb'"([^"\\]{1,40})"\s*:', start[:4000])[:5]]
-    return TraceError(file, where="top level", found=f"a JSON object with keys {keys}", wanted="a key traceEvents", advice=_ADVICE)
+    return TraceError(
+        file,
+        where="top level",
+        found=f"a JSON object with keys {keys}",
+        wanted="a key traceEvents",
+        advice=_ADVICE,
+    )

@@ -29,7 +29,10 @@ def read_kineto(job: ReadJob, stretch_bytes: int = STRETCH_BYTES) -> None:
     activity, UnfinishedFile for one without its end; with `job.salvage` the complete events of that one are kept.
     """
     book = IssueBook()
-    with duck.working(job.work / "spill", threads=job.threads, memory_limit=job.memory_limit) as con, _within(job):
+    with (
+        duck.working(job.work / "spill", threads=job.threads, memory_limit=job.memory_limit) as con,
+        _within(job),
+    ):
         reading = _Reading(job, Stage(con, job.work, book), stretch_bytes)
         head, tail = reading.run()
         found = header.parse(head, tail, job.file_name, book)
@@ -84,7 +87,9 @@ class _Reading:
             self._feed.fill(max(wanted, self._stretch_bytes * self._at_once))
             buf = self._feed.buffer
             end = find_array_end(buf, is_bare=is_bare) if self._feed.is_at_end else None
-            spans, rest = cut(buf, len(buf) if end is None else end, self._stretch_bytes, is_last=end is not None)
+            spans, rest = cut(
+                buf, len(buf) if end is None else end, self._stretch_bytes, is_last=end is not None
+            )
             good = self._load(spans)
             if good == len(spans) and end is not None:
                 return head, buf[end + 1 :]
@@ -121,7 +126,9 @@ class _Reading:
             if self._feed.is_at_end and header.is_unfinished(text) and not self._job.salvage:
                 raise header.unfinished(self._job.file_name, len(text.strip()), "before any event")
             if self._feed.is_at_end or size >= _HEAD_LIMIT or (body and body[:1] not in (b"{", b"[")):
-                raise header.no_events(self._job.file_name, text, is_cut=self._feed.is_at_end and header.is_unfinished(text))
+                raise header.no_events(
+                    self._job.file_name, text, is_cut=self._feed.is_at_end and header.is_unfinished(text)
+                )
             size *= 4
         self._feed.drop(cut_at)
         return text[:cut_at]
@@ -150,7 +157,11 @@ class _Reading:
                 stop, is_array_end = item, buf[item : item + 1] == b"]"
                 break
             if item.is_broken and header.EVENTS_KEY.search(buf, item.start, item.end):
-                raise header.several(self._job.file_name, f"byte {self._feed.offset + item.start} of the JSON text", buf[item.start : item.end])
+                raise header.several(
+                    self._job.file_name,
+                    f"byte {self._feed.offset + item.start} of the JSON text",
+                    buf[item.start : item.end],
+                )
             found.append(item)
             stop = item.end
             if stop >= until:
@@ -161,7 +172,9 @@ class _Reading:
             if not self._job.salvage:
                 raise header.unfinished(self._job.file_name, self._feed.offset + stop, "inside traceEvents")
             self._lacks_end = True
-        return stop + len(buf[stop:]) - len(buf[stop:].lstrip(b", \t\r\n")) if not is_array_end else stop, is_array_end
+        return stop + len(buf[stop:]) - len(
+            buf[stop:].lstrip(b", \t\r\n")
+        ) if not is_array_end else stop, is_array_end
 
     def _grown(self, size: int) -> int:
         if size > _EVENT_LIMIT:

@@ -12,11 +12,17 @@ from pipeline.errors import TraceError
 def mixed_processes(con: duckdb.DuckDBPyConnection, file: str) -> None:
     """Raise TraceError where processes without a merged prefix share correlation ids, by which work finds its launch."""
     calls = "FROM staged WHERE kind = 'launch' AND correlation <> 0"
-    if not scalar(con, f"SELECT bool_or(first <> last) FROM (SELECT min(pid) AS first, max(pid) AS last {calls} GROUP BY process)"):
+    if not scalar(
+        con,
+        f"SELECT bool_or(first <> last) FROM (SELECT min(pid) AS first, max(pid) AS last {calls} GROUP BY process)",
+    ):
         return
     again = f"SELECT process, correlation {calls} GROUP BY ALL HAVING count(DISTINCT pid) > 1"
     if shared := scalar(con, f"SELECT count(*) FROM ({again})"):
-        pids = [row[0] for row in rows_of(con, f"SELECT DISTINCT pid {calls} AND pid IS NOT NULL ORDER BY pid LIMIT 8")]
+        pids = [
+            row[0]
+            for row in rows_of(con, f"SELECT DISTINCT pid {calls} AND pid IS NOT NULL ORDER BY pid LIMIT 8")
+        ]
         raise TraceError(
             file,
             where="traceEvents",
@@ -37,21 +43,42 @@ def no_device(file: str) -> TraceError:
     )
 
 
-def no_gpu_work(con: duckdb.DuckDBPyConnection, file: str, kinds: dict[str, int], *, is_cut: bool) -> TraceError:
+def no_gpu_work(
+    con: duckdb.DuckDBPyConnection, file: str, kinds: dict[str, int], *, is_cut: bool
+) -> TraceError:
     """What to say of events without GPU work: whose file it is, or why its GPU work is missing. `is_cut`: the file's end is."""
-    total, cpu_side = sum(kinds.values()), sum(kinds.get(kind, 0) for kind in ("launch", "cpu_op", "annotation_cpu"))
-    classes = {row[0] for row in rows_of(con, "SELECT DISTINCT event_class FROM staged WHERE event_class IS NOT NULL")}
+    total, cpu_side = (
+        sum(kinds.values()),
+        sum(kinds.get(kind, 0) for kind in ("launch", "cpu_op", "annotation_cpu")),
+    )
+    classes = {
+        row[0]
+        for row in rows_of(con, "SELECT DISTINCT event_class FROM staged WHERE event_class IS NOT NULL")
+    }
     found = f"no kernel, memcpy or memset among {total} events"
     advice = "Record with ProfilerActivity.CUDA switched on, in the worker process that owns the GPU."
     if is_cut:
-        found, advice = f"{found}, and the end of the file", "The file was cut off before its GPU work: copy or record it again."
+        found, advice = (
+            f"{found}, and the end of the file",
+            "The file was cut off before its GPU work: copy or record it again.",
+        )
     elif classes & {"async_npu", "HostToDevice"}:
-        found, advice = "a trace_view.json of an Ascend NPU", "Only traces of NVIDIA and AMD GPUs can be read."
+        found, advice = (
+            "a trace_view.json of an Ascend NPU",
+            "Only traces of NVIDIA and AMD GPUs can be read.",
+        )
     elif kinds.get("other_event", 0) * 2 > total:
         found = f"events of unknown categories {sorted(classes)[:6]}"
     elif cpu_side:
-        launches = scalar(con, "SELECT count(*) FROM staged WHERE kind = 'launch' AND regexp_matches(name, 'Launch|Memcpy|Memset')")
-        there = f"{launches} CUDA/HIP calls launched GPU work" if launches else f"{cpu_side} operators, calls and annotations are there"
+        launches = scalar(
+            con,
+            "SELECT count(*) FROM staged WHERE kind = 'launch' AND regexp_matches(name, 'Launch|Memcpy|Memset')",
+        )
+        there = (
+            f"{launches} CUDA/HIP calls launched GPU work"
+            if launches
+            else f"{cpu_side} operators, calls and annotations are there"
+        )
         found += f", though {there}"
         advice = (
             "The profiler recorded the CPU side only: CUPTI did not start. Check that the libcupti of this CUDA version "

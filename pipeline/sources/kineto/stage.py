@@ -16,7 +16,12 @@ from pipeline.sources.issues import IssueBook
 from pipeline.sources.kineto import events, exact
 from pipeline.sources.kineto.events import ARGS, GPU_KINDS, KINDS, SCANNED
 
-_ARROW: dict[str, pa.DataType] = {"VARCHAR": pa.string(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_(), "DECIMAL(38,5)": pa.decimal128(38, 5)}
+_ARROW: dict[str, pa.DataType] = {
+    "VARCHAR": pa.string(),
+    "BIGINT": pa.int64(),
+    "BOOLEAN": pa.bool_(),
+    "DECIMAL(38,5)": pa.decimal128(38, 5),
+}
 _SCHEMA = pa.schema([(name, _ARROW[kind]) for name, kind in SCANNED])
 _NS_MAX = 2**63 - 1
 
@@ -57,7 +62,10 @@ class Stage:
         limit = max(len(s) for s in stretches) + 64
         part = self._next_part()
         try:
-            return any(self._copy([duck.plain(file) for file in written], part, limit, number_type) for number_type in (units.NARROW, units.WIDE))
+            return any(
+                self._copy([duck.plain(file) for file in written], part, limit, number_type)
+                for number_type in (units.NARROW, units.WIDE)
+            )
         finally:
             for file in written:
                 file.unlink()
@@ -71,7 +79,10 @@ class Stage:
         kept = ", ".join(f"'{kind}'" for kind in (*KINDS, "metadata"))
         gpu = ", ".join(f"'{kind}'" for kind in GPU_KINDS)
         fields = ", ".join(f'args."{key}" AS {column}' for key, column in ARGS.items())
-        process, pid = (f"CASE WHEN starts_with(pid, '[') THEN regexp_extract(pid, '{events.MERGED_PID}', {n})" for n in (1, 2))
+        process, pid = (
+            f"CASE WHEN starts_with(pid, '[') THEN regexp_extract(pid, '{events.MERGED_PID}', {n})"
+            for n in (1, 2)
+        )
         scanned = f"""
             SELECT
                 kind, NULL::VARCHAR AS event_class, name, {process} END AS process, {pid} ELSE pid END AS pid, tid,
@@ -98,7 +109,12 @@ class Stage:
                 """,
                 {"files": files},
             )
-        except (duckdb.InvalidInputException, duckdb.ConversionException, duckdb.OutOfRangeException, duckdb.OutOfMemoryException):
+        except (
+            duckdb.InvalidInputException,
+            duckdb.ConversionException,
+            duckdb.OutOfRangeException,
+            duckdb.OutOfMemoryException,
+        ):
             # The statement's file is incomplete: a value does not fit, the text is not JSON, or its nesting needs too much memory.
             part.unlink(missing_ok=True)
             return False
@@ -115,7 +131,9 @@ class Stage:
 
     def _write(self, scanned: pa.Table) -> None:
         self._con.register("scanned", scanned)
-        self._con.execute(f"COPY ({events.sql_staged('SELECT * FROM scanned')}) TO '{_quoted(self._next_part())}' (FORMAT parquet)")
+        self._con.execute(
+            f"COPY ({events.sql_staged('SELECT * FROM scanned')}) TO '{_quoted(self._next_part())}' (FORMAT parquet)"
+        )
         self._con.unregister("scanned")
 
     def _row(self, event: exact.Event, buf: bytes, offset: int) -> dict[str, Any]:
@@ -125,7 +143,11 @@ class Stage:
             category = _word_after(raw, b'"cat"')
             gpu = events.KIND_OF_CATEGORY.get(category.lower()) in GPU_KINDS
             code = "unreadable_gpu_event" if gpu else "unreadable_event"
-            return {"kind": code, "event_class": category or "unknown", "name": where + raw[:160].decode("utf-8", "replace")}
+            return {
+                "kind": code,
+                "event_class": category or "unknown",
+                "name": where + raw[:160].decode("utf-8", "replace"),
+            }
         value = {} if event.value is None else event.value  # DuckDB's reader makes an empty row of null
         if not isinstance(value, dict):
             text = where + json.dumps(value, default=float)[:100]

@@ -45,10 +45,14 @@ class _Trace:
 def land(con: duckdb.DuckDBPyConnection, job: ReadJob, glob: str, header: Header, book: IssueBook) -> None:
     """Write every raw table of the file. Raises TraceError if there is no GPU activity to book."""
     con.execute(f"CREATE TEMP VIEW staged AS SELECT * FROM read_parquet({glob})")
-    kinds = {row[0]: row[1] for row in rows_of(con, "SELECT kind, sum(events)::BIGINT FROM staged GROUP BY ALL")}
+    kinds = {
+        row[0]: row[1] for row in rows_of(con, "SELECT kind, sum(events)::BIGINT FROM staged GROUP BY ALL")
+    }
     if not any(kinds.get(kind) for kind in GPU_KINDS):
         raise refusals.no_gpu_work(con, job.file_name, kinds, is_cut=header.is_cut)
-    processes = rows_of(con, f"SELECT DISTINCT process FROM staged WHERE kind IN ({_GPU}) ORDER BY process NULLS FIRST")
+    processes = rows_of(
+        con, f"SELECT DISTINCT process FROM staged WHERE kind IN ({_GPU}) ORDER BY process NULLS FIRST"
+    )
     refusals.mixed_processes(con, job.file_name)
     traces = [_identify(con, job, header, process, is_only=len(processes) == 1) for (process,) in processes]
     base_ns = _base(con, header, book)
@@ -62,9 +66,15 @@ def land(con: duckdb.DuckDBPyConnection, job: ReadJob, glob: str, header: Header
     _write(con, job, "issue", _values(rows, 7))
 
 
-def _identify(con: duckdb.DuckDBPyConnection, job: ReadJob, header: Header, process: str | None, *, is_only: bool) -> _Trace:
+def _identify(
+    con: duckdb.DuckDBPyConnection, job: ReadJob, header: Header, process: str | None, *, is_only: bool
+) -> _Trace:
     """Rank: merged prefix, else distributedInfo, else file name, else process name, else unknown."""
-    pid = scalar(con, "SELECT mode(pid) FROM staged WHERE kind = 'launch' AND process IS NOT DISTINCT FROM $1", [process])
+    pid = scalar(
+        con,
+        "SELECT mode(pid) FROM staged WHERE kind = 'launch' AND process IS NOT DISTINCT FROM $1",
+        [process],
+    )
     process_name = scalar(
         con,
         "SELECT any_value(label) FROM staged WHERE kind = 'metadata' AND name = 'process_name' AND pid = $1 AND process IS NOT DISTINCT FROM $2",
@@ -97,7 +107,9 @@ def _identify(con: duckdb.DuckDBPyConnection, job: ReadJob, header: Header, proc
     if process is not None and (label != process or label in {"", "rest"}):
         label += f"-{hashlib.sha256(process.encode()).hexdigest()[:8]}"  # two prefixes may differ in other characters only
     suffix = "" if is_only else f"-{label or 'rest'}"
-    return _Trace(job.file_id + suffix, process, rank, source if rank is not None else None, fields, pid, process_name)
+    return _Trace(
+        job.file_id + suffix, process, rank, source if rank is not None else None, fields, pid, process_name
+    )
 
 
 def _first(*values: int | None) -> int | None:
@@ -112,13 +124,17 @@ def _base(con: duckdb.DuckDBPyConnection, header: Header, book: IssueBook) -> in
         base = None
     if not base and not header.is_cut:
         return None
-    usual = scalar(con, f"SELECT quantile_disc(ts_ns, 0.5) FROM staged WHERE kind IN ({_GPU})")  # one broken stamp must not decide
+    usual = scalar(
+        con, f"SELECT quantile_disc(ts_ns, 0.5) FROM staged WHERE kind IN ({_GPU})"
+    )  # one broken stamp must not decide
     if not base:  # torch 2.4 to 2.6 wrote it behind the events
         if usual is not None and usual < _ABSOLUTE_NS:
             book.add("no_epoch", "header")
         return None
     if usual is not None and usual >= _ABSOLUTE_NS:
-        book.add("absolute_time_with_base", "header", example=f"baseTimeNanoseconds = {base}, a time = {usual} ns")
+        book.add(
+            "absolute_time_with_base", "header", example=f"baseTimeNanoseconds = {base}, a time = {usual} ns"
+        )
         return None
     return base
 
@@ -126,7 +142,9 @@ def _base(con: duckdb.DuckDBPyConnection, header: Header, book: IssueBook) -> in
 def _define_views(con: duckdb.DuckDBPyConnection, traces: list[_Trace], base_ns: int | None) -> None:
     """event: staged events with trace_id, typed numbers and absolute times; gpu: with the reason to leave one out."""
     # Events without a merged prefix (spans, metadata) are counted with the first trace.
-    owner = " ".join(f"WHEN process = '{_q(t.process)}' THEN '{t.trace_id}'" for t in traces if t.process is not None)
+    owner = " ".join(
+        f"WHEN process = '{_q(t.process)}' THEN '{t.trace_id}'" for t in traces if t.process is not None
+    )
     trace_id = f"CASE {owner} ELSE '{traces[0].trace_id}' END" if owner else f"'{traces[0].trace_id}'"
     con.execute(
         f"""CREATE TEMP VIEW event AS SELECT * REPLACE (
@@ -187,7 +205,13 @@ def _first_rows(con: duckdb.DuckDBPyConnection, source: str, traces: list[_Trace
     if not counts:  # no activity of any trace can be booked
         return "0"
     firsts = accumulate((count for _, count in counts), initial=0)
-    return "CASE trace_id " + " ".join(f"WHEN '{trace_id}' THEN {first}" for (trace_id, _), first in zip(counts, firsts, strict=False)) + " END"
+    return (
+        "CASE trace_id "
+        + " ".join(
+            f"WHEN '{trace_id}' THEN {first}" for (trace_id, _), first in zip(counts, firsts, strict=False)
+        )
+        + " END"
+    )
 
 
 def _land_cpu_side(con: duckdb.DuckDBPyConnection, job: ReadJob) -> None:
@@ -207,7 +231,9 @@ def _land_cpu_side(con: duckdb.DuckDBPyConnection, job: ReadJob) -> None:
     )
 
 
-def _issue_rows(con: duckdb.DuckDBPyConnection, traces: list[_Trace], book: IssueBook) -> list[tuple[Any, ...]]:
+def _issue_rows(
+    con: duckdb.DuckDBPyConnection, traces: list[_Trace], book: IssueBook
+) -> list[tuple[Any, ...]]:
     """Skipped events by reason and class, values that are NULL because they could not be read, and what the book has."""
     skips = ", ".join(f"'{code}'" for code, entry in issue_codes().items() if entry.get("skip"))
     rows = rows_of(
@@ -225,25 +251,36 @@ def _issue_rows(con: duckdb.DuckDBPyConnection, traces: list[_Trace], book: Issu
     )
     rows = [row for row in rows if row[1] != "metadata" or row[2] == "ph M"]
     if scalar(con, "SELECT count(*) FROM duckdb_views() WHERE view_name = 'duplicate'"):
-        rows += rows_of(con, "SELECT trace_id, 'duplicate_event', kind, count(*), sum(dur_ns)::BIGINT, min(name) FROM duplicate GROUP BY ALL")
+        rows += rows_of(
+            con,
+            "SELECT trace_id, 'duplicate_event', kind, count(*), sum(dur_ns)::BIGINT, min(name) FROM duplicate GROUP BY ALL",
+        )
     unread = "SELECT unnest(unread) AS text FROM staged WHERE unread IS NOT NULL"
     for name, count, text in rows_of(
-        con, f"SELECT split_part(text, ' = ', 1) AS field, count(*), min(text) FROM ({unread}) WHERE text IS NOT NULL GROUP BY ALL"
+        con,
+        f"SELECT split_part(text, ' = ', 1) AS field, count(*), min(text) FROM ({unread}) WHERE text IS NOT NULL GROUP BY ALL",
     ):
         book.add("bad_value", name, count, example=text)
     for trace in traces:
         if trace.rank is None:
             book.add("unknown_rank", "trace")
     first = traces[0].trace_id
-    found = [(t, code, cls, issue_codes()[code]["severity"], n, dur, ex and ex[:200]) for t, code, cls, n, dur, ex in rows]
+    found = [
+        (t, code, cls, issue_codes()[code]["severity"], n, dur, ex and ex[:200])
+        for t, code, cls, n, dur, ex in rows
+    ]
     return found + [(first, *row) for row in book.rows()]
 
 
-def _land_trace(con: duckdb.DuckDBPyConnection, job: ReadJob, header: Header, traces: list[_Trace], base_ns: int | None) -> None:
+def _land_trace(
+    con: duckdb.DuckDBPyConnection, job: ReadJob, header: Header, traces: list[_Trace], base_ns: int | None
+) -> None:
     now, devices = datetime.now(UTC).replace(tzinfo=None), header.device_names
     values: list[tuple[Any, ...]] = []
     for t in traces:
-        device = scalar(con, "SELECT mode(device) FROM gpu WHERE trace_id = $1 AND reason IS NULL", [t.trace_id])
+        device = scalar(
+            con, "SELECT mode(device) FROM gpu WHERE trace_id = $1 AND reason IS NULL", [t.trace_id]
+        )
         gpu_name = devices.get(device) or next(iter(devices.values()), None)
         values.append((
             t.trace_id, job.run_name, job.file_name, job.file_bytes, job.sha256, t.rank, t.rank_source,
@@ -256,7 +293,8 @@ def _land_trace(con: duckdb.DuckDBPyConnection, job: ReadJob, header: Header, tr
     con.execute("CREATE TEMP TABLE known AS " + contracts("raw")["trace"].empty_query())
     con.executemany(f"INSERT INTO known ({', '.join(known)}) VALUES ({', '.join('?' * len(known))})", values)
     kept = " UNION ALL ".join(
-        f"SELECT trace_id FROM read_parquet({files(job.out, f'{table}.parquet')})" for table in ("gpu_activity", "launch", "cpu_op", "annotation")
+        f"SELECT trace_id FROM read_parquet({files(job.out, f'{table}.parquet')})"
+        for table in ("gpu_activity", "launch", "cpu_op", "annotation")
     )
     _write(
         con,
@@ -290,7 +328,11 @@ def _vendor(header: Header, gpu_name: str | None) -> str | None:
     keys = " ".join(header.values)
     if "hip_" in keys or "roctracer" in keys or re.search(r"AMD|Instinct|Radeon", gpu_name or ""):
         return "amd"
-    if "cuda_" in keys or "cupti" in keys or re.search(r"NVIDIA|Tesla|Quadro|GeForce|[AHB][12]00", gpu_name or ""):
+    if (
+        "cuda_" in keys
+        or "cupti" in keys
+        or re.search(r"NVIDIA|Tesla|Quadro|GeForce|[AHB][12]00", gpu_name or "")
+    ):
         return "nvidia"
     return None
 

@@ -74,7 +74,14 @@ class Problems:
 def mode_of(text: str) -> str | None:
     """eager or graph; None for neither."""
     folded = re.sub(r"[^a-z]", "", text.lower())
-    return {"eager": "eager", "nograph": "eager", "graph": "graph", "cudagraph": "graph", "cudagraphs": "graph", "graphed": "graph"}.get(folded)
+    return {
+        "eager": "eager",
+        "nograph": "eager",
+        "graph": "graph",
+        "cudagraph": "graph",
+        "cudagraphs": "graph",
+        "graphed": "graph",
+    }.get(folded)
 
 
 def clean(text: str) -> str:

@@ -39,7 +39,11 @@ _LONGEST_FIELD = 10_000
 
 def lines_of(text: str, problems: Problems) -> Rows:
     """One row a line. Raises TraceError for a header that says too little and for a line that does not fit it."""
-    numbered = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip() and not line.lstrip().startswith("#")]
+    numbered = [
+        (number, line)
+        for number, line in enumerate(text.split("\n"), 1)
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
     if not numbered:
         raise problems.at(1, "no header", _WANTED)
     first, header = numbered[0]
@@ -47,19 +51,35 @@ def lines_of(text: str, problems: Problems) -> Rows:
     names = [clean(cell).lower() for cell in _cells(header, delimiter, first, problems)]
     meanings = [_MEANING.get(name) for name in names]
     known = [meaning for meaning in meanings if meaning]
-    twice = sorted({meaning for meaning in known if known.count(meaning) > 1} | ({"bytes"} if sum(b in known for b in _BYTES) > 1 else set()))
+    twice = sorted(
+        {meaning for meaning in known if known.count(meaning) > 1}
+        | ({"bytes"} if sum(b in known for b in _BYTES) > 1 else set())
+    )
     if twice:
-        raise problems.at(first, f"more than one column of {', '.join(twice)}", "one column each", "Leave one of them out.")
-    if "op" not in known or not any(time in known for time in _TIMES) or not any(size in known for size in (*_BYTES, "tokens")):
         raise problems.at(
-            first, f"the columns {', '.join(names)[:200]}", _WANTED, "If the file is no latency table, take it out of the run's folder."
+            first, f"more than one column of {', '.join(twice)}", "one column each", "Leave one of them out."
+        )
+    if (
+        "op" not in known
+        or not any(time in known for time in _TIMES)
+        or not any(size in known for size in (*_BYTES, "tokens"))
+    ):
+        raise problems.at(
+            first,
+            f"the columns {', '.join(names)[:200]}",
+            _WANTED,
+            "If the file is no latency table, take it out of the run's folder.",
         )
     for number, line in numbered[1:]:
         cells = [clean(cell) for cell in _cells(line, delimiter, number, problems)]
         if len(cells) != len(names):
             raise problems.at(number, f"{len(cells)} fields", f"{len(names)} as in the header (line {first})")
         values = {meaning: cell for meaning, cell in zip(meanings, cells, strict=True) if meaning and cell}
-        others = {name: cell for name, meaning, cell in zip(names, meanings, cells, strict=True) if not meaning and cell}
+        others = {
+            name: cell
+            for name, meaning, cell in zip(names, meanings, cells, strict=True)
+            if not meaning and cell
+        }
         yield _row(number, values, others, problems)
 
 
@@ -73,10 +93,16 @@ def _cells(line: str, delimiter: str, number: int, problems: Problems) -> list[s
     return cells
 
 
-def _row(number: int, values: dict[str, str], others: dict[str, str], problems: Problems) -> dict[str, object]:
+def _row(
+    number: int, values: dict[str, str], others: dict[str, str], problems: Problems
+) -> dict[str, object]:
     op = operation(values.get("op", ""))
     if op is None:
-        raise problems.at(number, f"op = {values.get('op', '')!r}", "a collective (all_reduce, all_to_all, ...), gemm, moe_gemm or attention")
+        raise problems.at(
+            number,
+            f"op = {values.get('op', '')!r}",
+            "a collective (all_reduce, all_to_all, ...), gemm, moe_gemm or attention",
+        )
     time = next((name for name in _TIMES if name in values), None)
     if time is None:
         raise problems.at(number, "no latency", "a number of microseconds")
@@ -107,7 +133,11 @@ def _row(number: int, values: dict[str, str], others: dict[str, str], problems: 
         "dtype": values.get("dtype"),
         "us": problems.latency(number, time, values[time]),
         "statistic": time if time in {"median", "mean"} else None,
-        **{name: problems.number(number, name, values[name]) for name in ("us_min", "us_max", "algbw_gbps", "busbw_gbps") if name in values},
+        **{
+            name: problems.number(number, name, values[name])
+            for name in ("us_min", "us_max", "algbw_gbps", "busbw_gbps")
+            if name in values
+        },
         "other": orjson.dumps(others, option=orjson.OPT_SORT_KEYS).decode() if others else None,
     }
 

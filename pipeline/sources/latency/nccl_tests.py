@@ -67,23 +67,35 @@ def _rows(number: int, cells: list[str], table: _Table, problems: Problems) -> R
     op = operation(table.op_name or "")
     if op is None:
         raise problems.at(
-            number, "a table that does not say of which operation", "all_reduce, all_to_all, ...", "Name the file after it: all_reduce_perf.txt."
+            number,
+            "a table that does not say of which operation",
+            "all_reduce, all_to_all, ...",
+            "Name the file after it: all_reduce_perf.txt.",
         )
     first, second = _times(table.columns)
     width = second - first
     if width < 3 or table.columns[first:second] != table.columns[second : second + width]:
-        raise problems.at(number, f"the columns {' '.join(table.columns)}", "time, algbw and busbw, out of place and in place")
+        raise problems.at(
+            number,
+            f"the columns {' '.join(table.columns)}",
+            "time, algbw and busbw, out of place and in place",
+        )
     # A time stamp may stand behind the numbers, as one word or two.
     extra = len(cells) - len(table.columns) if len(table.columns) > second + width else 0
     if len(cells) - max(extra, 0) != len(table.columns):
         raise problems.at(
-            number, f"{len(cells)} fields", f"{len(table.columns)}: {' '.join(table.columns)}", "Was the output cut, or did two lines mix?"
+            number,
+            f"{len(cells)} fields",
+            f"{len(table.columns)}: {' '.join(table.columns)}",
+            "Was the output cut, or did two lines mix?",
         )
     size = problems.count(number, "size", cells[0])
     ranks = set(table.ranks.values())
     for is_in_place in (False, True):
         at = first + width * is_in_place
-        measured: dict[str, str] = dict(zip(table.columns[first : first + width], cells[at : at + width], strict=True))
+        measured: dict[str, str] = dict(
+            zip(table.columns[first : first + width], cells[at : at + width], strict=True)
+        )
         if measured["time"].upper() == "N/A":  # not measured: some operations have no in-place form
             continue
         yield _row(number, measured, problems) | {

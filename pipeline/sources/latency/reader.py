@@ -14,12 +14,16 @@ SNIFF_BYTES = 1 << 16
 """How much of a text file is looked at for nccl-tests' table, which may stand behind a launcher's messages."""
 LARGEST_FILE = 64 * 10**6
 
-_COLUMN_LINE = re.compile(rb"^(?:\[[^\]]*\]<std\w+>:)?\s*#\s*(?:size|bytes)\s+(?:count|N)\s+type\b", re.MULTILINE)
+_COLUMN_LINE = re.compile(
+    rb"^(?:\[[^\]]*\]<std\w+>:)?\s*#\s*(?:size|bytes)\s+(?:count|N)\s+type\b", re.MULTILINE
+)
 
 
 def is_table(name: str, start: bytes) -> bool:
     """Is this text a latency table? By its suffix, or by the line of nccl-tests that names the columns. JSON and gzip never are."""
-    if start.startswith(b"\x1f\x8b") or (start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in {b"{", b"["} and not _COLUMN_LINE.search(start)):
+    if start.startswith(b"\x1f\x8b") or (
+        start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in {b"{", b"["} and not _COLUMN_LINE.search(start)
+    ):
         return False
     return name.lower().endswith((".csv", ".tsv")) or bool(_COLUMN_LINE.search(start))
 
@@ -30,12 +34,23 @@ def read_microbench(job: ReadJob) -> None:
         raise too_large(job.file_name, job.file_bytes)
     content = job.path.read_bytes()
     job.on_read(len(content))
-    _write(job, [{"bench_id": job.file_id, "run_name": job.run_name, **row} for row in rows_of(content, job.file_name)])
+    _write(
+        job,
+        [
+            {"bench_id": job.file_id, "run_name": job.run_name, **row}
+            for row in rows_of(content, job.file_name)
+        ],
+    )
 
 
 def too_large(file_name: str, size: int) -> TraceError:
     """The error of a text that no latency table fills."""
-    return TraceError(file_name, where="the file", found=f"{size} bytes of text", wanted=f"a latency table of at most {LARGEST_FILE} bytes")
+    return TraceError(
+        file_name,
+        where="the file",
+        found=f"{size} bytes of text",
+        wanted=f"a latency table of at most {LARGEST_FILE} bytes",
+    )
 
 
 def rows_of(content: bytes, file_name: str) -> list[dict[str, Any]]:
@@ -49,9 +64,14 @@ def rows_of(content: bytes, file_name: str) -> list[dict[str, Any]]:
         raise problems.at(line, "bytes that are no UTF-8", "text", "Save the table as UTF-8.") from error
     is_nccl = bool(_COLUMN_LINE.search(content))
     lines_of = nccl_tests.lines_of if is_nccl else latency_csv.lines_of
-    rows = [{"file_name": file_name, "format": "nccl_tests" if is_nccl else "csv", **row} for row in lines_of(text, problems)]
+    rows = [
+        {"file_name": file_name, "format": "nccl_tests" if is_nccl else "csv", **row}
+        for row in lines_of(text, problems)
+    ]
     if not rows:
-        raise TraceError(file_name, where="the table", found="no line of numbers", wanted="at least one measured latency")
+        raise TraceError(
+            file_name, where="the table", found="no line of numbers", wanted="at least one measured latency"
+        )
     return rows
 
 
@@ -80,4 +100,6 @@ def _write(job: ReadJob, rows: list[dict[str, Any]]) -> None:
         )
         for other, shape in contracts("raw").items():
             if other != contract.table:
-                con.execute(f"COPY ({shape.empty_query()}) TO {literal(job.out / f'{other}.parquet')} (FORMAT parquet)")
+                con.execute(
+                    f"COPY ({shape.empty_query()}) TO {literal(job.out / f'{other}.parquet')} (FORMAT parquet)"
+                )

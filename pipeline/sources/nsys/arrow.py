@@ -35,7 +35,9 @@ def count_rows(file: Path) -> int:
     for kind, found, size in _messages(file):
         dictionaries += size if kind == _DICTIONARY else 0
         if max(size, dictionaries) > MESSAGE_BYTES:
-            raise pa.ArrowInvalid(f"a batch of {max(size, dictionaries)} bytes, where {MESSAGE_BYTES} are read at most")
+            raise pa.ArrowInvalid(
+                f"a batch of {max(size, dictionaries)} bytes, where {MESSAGE_BYTES} are read at most"
+            )
         rows += found if kind == _BATCH else 0
     return rows
 

@@ -48,11 +48,22 @@ def is_text(kind: pa.DataType) -> bool:
     """Is it text or bytes, or a dictionary of them?"""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    return (
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    )
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_null)
+    tests = (
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_decimal,
+        pa.types.is_boolean,
+        pa.types.is_null,
+    )
     return any(test(kind) for test in tests)
 
 
@@ -86,7 +97,10 @@ def _halves(rows: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]
     elif text > BATCH_BYTES:
         raise pa.ArrowInvalid(f"a text of {text} bytes, where {BATCH_BYTES} are read at most")
     elif rows.num_rows:
-        yield pa.record_batch([c if c.type == f.type else c.cast(f.type) for c, f in zip(rows.columns, schema, strict=True)], schema=schema)
+        yield pa.record_batch(
+            [c if c.type == f.type else c.cast(f.type) for c, f in zip(rows.columns, schema, strict=True)],
+            schema=schema,
+        )
 
 
 def _text_bytes(column: pa.Array[Any]) -> int:

@@ -56,7 +56,10 @@ EXPORT_FACTS = (
 )  # fmt: skip
 """Facts of the export that are read; all others stay where they are."""
 
-REQUIRED = {"StringIds": ("id", "value"), "CUPTI_ACTIVITY_KIND_KERNEL": ("start", "end", "deviceId", "streamId", "correlationId")}
+REQUIRED = {
+    "StringIds": ("id", "value"),
+    "CUPTI_ACTIVITY_KIND_KERNEL": ("start", "end", "deviceId", "streamId", "correlationId"),
+}
 """The minimum of a report with kernels; the kernel table also needs shortName or demangledName."""
 
 GPU_TABLES = {

@@ -20,16 +20,26 @@ from pipeline.sources.nsys.columns import COUNTED, TABLES, Kind
 from pipeline.sources.nsys.pages import MAGIC, Pages
 
 ADVICE = "Export the report again: nsys export --type=sqlite --force-overwrite=true REPORT.nsys-rep"
-READING_GUARDS = ("PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON", f"PRAGMA hard_heap_limit = {1 << 28}")
+READING_GUARDS = (
+    "PRAGMA trusted_schema = OFF",
+    "PRAGMA cell_size_check = ON",
+    f"PRAGMA hard_heap_limit = {1 << 28}",
+)
 """What the connection that reads is told first."""
-_GUARDS = ("PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON", "PRAGMA ignore_check_constraints = ON")
+_GUARDS = (
+    "PRAGMA trusted_schema = OFF",
+    "PRAGMA cell_size_check = ON",
+    "PRAGMA ignore_check_constraints = ON",
+)
 _SCHEMA_ROWS, _SCHEMA_TEXT = 5_000, 50_000
 """Tables and indexes of a database, and the length of one's definition: nsys writes 150, of up to 4,500 letters."""
 _LONGEST_DEFAULT = 64
 """Letters of a default: a row that is shorter than its table has it without a byte in the file."""
 _STEPS, _STEPS_PER_BYTE, _TICK = 50_000_000, 20, 100_000
 """Steps of sqlite's machine that a look may take: a row of ten bytes takes about ten."""
-_STATISTICS: dict[str, dict[str, Kind]] = {t: {"tbl": "text", "idx": "text", "stat": "text"} for t in ("sqlite_stat1", "sqlite_stat4")}
+_STATISTICS: dict[str, dict[str, Kind]] = {
+    t: {"tbl": "text", "idx": "text", "stat": "text"} for t in ("sqlite_stat1", "sqlite_stat4")
+}
 """Tables that sqlite reads by itself, when it reads the schema."""
 _VIRTUAL, _TABLE = b"CREATE VIRTUAL TABLE", b"CREATE TABLE "
 
@@ -73,7 +83,11 @@ def refuse_cut_off(file: Path) -> None:
         head = start.read(100)
     page, pages = int.from_bytes(head[16:18], "big"), int.from_bytes(head[28:32], "big")
     size = file.stat().st_size
-    if head.startswith(MAGIC) and head[24:28] == head[92:96] and size < pages * (65_536 if page == 1 else page):
+    if (
+        head.startswith(MAGIC)
+        and head[24:28] == head[92:96]
+        and size < pages * (65_536 if page == 1 else page)
+    ):
         raise sqlite3.DatabaseError(f"{size} bytes of a database of {pages} pages: the file was cut off")
 
 
@@ -82,7 +96,9 @@ def ordinary_tables(file: Path) -> dict[str, Found]:
     wanted = _STATISTICS | {table: {} for table in COUNTED} | TABLES
     with Pages(file) as pages, closing(sqlite3.connect(reading_uri(file), uri=True)) as con:
         if pages.rows_of_tree(1) > _SCHEMA_ROWS:
-            raise _refused(file, "its schema", f"more than {_SCHEMA_ROWS} tables and indexes", "the tables of one report")
+            raise _refused(
+                file, "its schema", f"more than {_SCHEMA_ROWS} tables and indexes", "the tables of one report"
+            )
         con.text_factory = bytes
         with _budget(con, file, _STEPS):
             definitions, roots = _schema(con)
@@ -90,8 +106,15 @@ def ordinary_tables(file: Path) -> dict[str, Found]:
             pages.rows_of_tree(root)
         with _budget(con, file, _STEPS + _STEPS_PER_BYTE * file.stat().st_size):
             _refuse_damaged(con, "sqlite_master")
-            there = {table: definitions[name] for table in wanted if (name := table.lower().encode()) in definitions}
-            found = {table: _looked_at(con, file, table, definition, wanted[table]) for table, definition in there.items()}
+            there = {
+                table: definitions[name]
+                for table in wanted
+                if (name := table.lower().encode()) in definitions
+            }
+            found = {
+                table: _looked_at(con, file, table, definition, wanted[table])
+                for table, definition in there.items()
+            }
         return {table: it for table, it in found.items() if table not in _STATISTICS}
 
 
@@ -105,7 +128,9 @@ def _budget(con: sqlite3.Connection, file: Path, steps: int) -> Iterator[None]:
         left -= 1
         return left < 0
 
-    refusal = _refused(file, "its tables", "more to look at than the size of the file explains", "tables of rows")
+    refusal = _refused(
+        file, "its tables", "more to look at than the size of the file explains", "tables of rows"
+    )
     con.set_progress_handler(is_spent, _TICK)
     try:
         yield
@@ -121,32 +146,60 @@ def _schema(con: sqlite3.Connection) -> tuple[dict[bytes, bytes], list[int]]:
     """Definitions of tables and views by name in lower case, as sqlite compares names, and the first page of every tree."""
     for limit in (sqlite3.SQLITE_LIMIT_LENGTH, sqlite3.SQLITE_LIMIT_SQL_LENGTH):
         con.setlimit(limit, _SCHEMA_TEXT)
-    con.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 0)  # matching a pattern is one step, however long it takes
+    con.setlimit(
+        sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 0
+    )  # matching a pattern is one step, however long it takes
     for guard in _GUARDS:
         con.execute(guard)
-    text = ", ".join(f"coalesce(CAST({column} AS TEXT), '')" for column in ("lower(type)", "lower(name)", "substr(sql, 1, 20)"))
+    text = ", ".join(
+        f"coalesce(CAST({column} AS TEXT), '')"
+        for column in ("lower(type)", "lower(name)", "substr(sql, 1, 20)")
+    )
     found = con.execute(f"SELECT {text}, CAST(rootpage AS INTEGER) FROM sqlite_master").fetchall()
     con.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, BATCH_BYTES)
-    return {name: sql for kind, name, sql, _ in found if kind in {b"table", b"view"}}, [root for *_, root in found if root]
+    return {name: sql for kind, name, sql, _ in found if kind in {b"table", b"view"}}, [
+        root for *_, root in found if root
+    ]
 
 
-def _looked_at(con: sqlite3.Connection, file: Path, table: str, definition: bytes, wanted: Mapping[str, Kind]) -> Found:
+def _looked_at(
+    con: sqlite3.Connection, file: Path, table: str, definition: bytes, wanted: Mapping[str, Kind]
+) -> Found:
     """Raises TraceError for what is no ordinary table before anything is asked of it."""
     if not definition.startswith(_TABLE):
-        raise _refused(file, table, "a virtual table" if definition.startswith(_VIRTUAL) else "a view", "an ordinary table, as nsys writes it")
+        raise _refused(
+            file,
+            table,
+            "a virtual table" if definition.startswith(_VIRTUAL) else "a view",
+            "an ordinary table, as nsys writes it",
+        )
     columns = {c.lower().encode(): c for c in wanted}
     found = set()
     for _, name, _, _, default, _, hidden in con.execute(f'PRAGMA table_xinfo("{table}")').fetchall():
         column = columns.get(name.lower())
         if hidden:
-            raise _refused(file, table, f"a generated column{f' ({column})' if column else ''}", "values that stand in the file")
+            raise _refused(
+                file,
+                table,
+                f"a generated column{f' ({column})' if column else ''}",
+                "values that stand in the file",
+            )
         if column and len(default or b"") > _LONGEST_DEFAULT:
-            raise _refused(file, table, f"{column} with a default of {len(default)} letters", "values that stand in the file")
+            raise _refused(
+                file,
+                table,
+                f"{column} with a default of {len(default)} letters",
+                "values that stand in the file",
+            )
         if column:
             found.add(column)
     _refuse_damaged(con, table)
     rows = con.execute(f'SELECT count(*) FROM "{table}" NOT INDEXED').fetchone()[0] if table in COUNTED else 0
-    return Found(frozenset(found), rows, _longest(con, file, table, [c for c in wanted if c in found and wanted[c] == "text"]))
+    return Found(
+        frozenset(found),
+        rows,
+        _longest(con, file, table, [c for c in wanted if c in found and wanted[c] == "text"]),
+    )
 
 
 def _refuse_damaged(con: sqlite3.Connection, table: str) -> None:
@@ -173,7 +226,9 @@ def _longest(con: sqlite3.Connection, file: Path, table: str, columns: list[str]
     try:
         return con.execute(f'SELECT max({text_bytes(columns)}) FROM "{table}" NOT INDEXED').fetchone()[0] or 0
     except sqlite3.DataError as error:  # the limit of the connection
-        raise _refused(file, table, f"a text of more than {BATCH_BYTES >> 20} MB", "names of ordinary length") from error
+        raise _refused(
+            file, table, f"a text of more than {BATCH_BYTES >> 20} MB", "names of ordinary length"
+        ) from error
 
 
 def _refused(file: Path, where: str, found: str, wanted: str) -> TraceError:

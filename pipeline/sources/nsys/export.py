@@ -19,14 +19,26 @@ from pipeline.sources.job import ReadJob
 from pipeline.sources.nsys import arrow, parquet
 from pipeline.sources.nsys.batches import BATCH_BYTES, BATCH_ROWS, Ids, pieces, wanted_schema
 from pipeline.sources.nsys.columns import COUNTED, STRINGS_OF, TABLES, Kind
-from pipeline.sources.nsys.database import ADVICE, READING_GUARDS, ordinary_tables, reading_uri, refuse_cut_off, text_bytes
+from pipeline.sources.nsys.database import (
+    ADVICE,
+    READING_GUARDS,
+    ordinary_tables,
+    reading_uri,
+    refuse_cut_off,
+    text_bytes,
+)
 from pipeline.sources.nsys.report import export_report
 
 SHORT_BYTES, SHORT_ROWS = 2_048, 16_384
 """Rows with so much text are read so many at a time; longer ones, which are few, as many as BATCH_BYTES hold of the longest."""
 MOST_NAMES = 10_000_000
 """Different names that rows refer to: their ids are in memory while StringIds is read."""
-_OUR_FAULT = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, duckdb.InterruptException)
+_OUR_FAULT = (
+    duckdb.BinderException,
+    duckdb.CatalogException,
+    duckdb.ParserException,
+    duckdb.InterruptException,
+)
 """Errors of DuckDB that say nothing about the export; all others are damaged pages, or values that do not fit."""
 _DAMAGE = (sqlite3.Error, AdbcError, pa.ArrowException, OSError, UnicodeDecodeError, MemoryError)
 """Errors of the other libraries."""
@@ -63,7 +75,9 @@ class Export:
         """Create the views. Raises TraceError where the export is damaged, empty, a program, or larger than the job allows."""
         source = export_report(self._path, self._work) if self._path.suffix == ".nsys-rep" else self._path
         try:
-            if (size := sum(p.stat().st_size for p in (source.iterdir() if source.is_dir() else (source,)))) > self._max_bytes:
+            if (
+                size := sum(p.stat().st_size for p in (source.iterdir() if source.is_dir() else (source,)))
+            ) > self._max_bytes:
                 raise _too_large(self._path.name, "the export", f"{size} bytes", self._max_bytes)
             if source.is_dir():
                 self._open_folder(source)
@@ -71,7 +85,9 @@ class Export:
                 self._open_sqlite(source)
             self._refuse_beyond(self._bytes_of_names(), "names in all rows together")
         except (*_DAMAGE, duckdb.Error) as error:
-            failure = self._failure or error  # what a stream raises reaches us as an error of DuckDB's that quotes it
+            failure = (
+                self._failure or error
+            )  # what a stream raises reaches us as an error of DuckDB's that quotes it
             if not isinstance(failure, (*_DAMAGE, duckdb.Error)):
                 raise failure from None
             raise damaged(self._path.name, failure) from failure
@@ -87,7 +103,14 @@ class Export:
     def _view(self, table: str, scan: str) -> None:
         """One view with all wanted columns, typed alike whatever the export's types were."""
         found = {r[0]: r[1] for r in rows(self._con, f"DESCRIBE FROM {scan}")}
-        if odd := next((c for c, kind in TABLES[table].items() if kind == "int" and c in found and not _NUMBER.fullmatch(found[c])), None):
+        if odd := next(
+            (
+                c
+                for c, kind in TABLES[table].items()
+                if kind == "int" and c in found and not _NUMBER.fullmatch(found[c])
+            ),
+            None,
+        ):
             raise pa.ArrowInvalid(f"{table} with {odd} as {found[odd]}")
         parts = []
         for column, kind in TABLES[table].items():
@@ -111,11 +134,15 @@ class Export:
             if not pa.types.is_integer(kind := schema.field("id").type):
                 raise pa.ArrowInvalid(f"{table} with id as {kind}")
             select, ids = "SELECT id, min(value) AS value FROM stream GROUP BY id", self._used_names()
-        stream = pa.RecordBatchReader.from_batches(schema, self._measured(batches, schema, ids))  # noqa: F841 (DuckDB finds it by name)
-        self._con.execute(f"COPY ({select}) TO {literal(self._work / f'{table}.parquet')} (FORMAT parquet, COMPRESSION lz4_raw)")
+        stream = pa.RecordBatchReader.from_batches(schema, self._measured(batches, schema, ids))
+        self._con.execute(
+            f"COPY ({select}) TO {literal(self._work / f'{table}.parquet')} (FORMAT parquet, COMPRESSION lz4_raw)"
+        )
         self._view(table, _scan(self._work, table))
 
-    def _measured(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, ids: Ids | None) -> Iterator[pa.RecordBatch]:
+    def _measured(
+        self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, ids: Ids | None
+    ) -> Iterator[pa.RecordBatch]:
         try:
             for batch in batches:
                 for piece in pieces(batch, schema, ids):
@@ -131,11 +158,15 @@ class Export:
 
     def _refuse_beyond(self, size: int, what: str) -> None:
         if size > self._bytes_left:
-            raise _too_large(self._path.name, "its tables", f"more than {self._max_bytes} bytes of {what}", self._max_bytes)
+            raise _too_large(
+                self._path.name, "its tables", f"more than {self._max_bytes} bytes of {what}", self._max_bytes
+            )
 
     def _names_used(self) -> str:
         """SQL: the ids of StringIds that rows refer to, as often as they do."""
-        uses = [f'SELECT "{c}" FROM nsys."{t}"' for t, cs in STRINGS_OF.items() if t in self.columns for c in cs]
+        uses = [
+            f'SELECT "{c}" FROM nsys."{t}"' for t, cs in STRINGS_OF.items() if t in self.columns for c in cs
+        ]
         return f"({' UNION ALL '.join(uses or ['SELECT NULL::BIGINT'])}) AS use (id)"
 
     def _used_names(self) -> Ids:
@@ -143,7 +174,11 @@ class Export:
         ids = np.asarray(self._con.sql(query).fetchnumpy()["id"], dtype=np.int64)
         if len(ids) > MOST_NAMES:
             raise TraceError(
-                self._path.name, where="its tables", found=f"more than {MOST_NAMES} names", wanted="names that rows share", advice=ADVICE
+                self._path.name,
+                where="its tables",
+                found=f"more than {MOST_NAMES} names",
+                wanted="names that rows share",
+                advice=ADVICE,
             )
         return ids
 
@@ -152,10 +187,16 @@ class Export:
         if not self.has("StringIds", "id", "value"):
             return 0
         names = '(SELECT id, strlen(value) AS bytes FROM nsys."StringIds")'
-        return int(scalar(self._con, f"SELECT coalesce(sum(bytes), 0) FROM {self._names_used()} JOIN {names} USING (id)"))
+        return int(
+            scalar(
+                self._con, f"SELECT coalesce(sum(bytes), 0) FROM {self._names_used()} JOIN {names} USING (id)"
+            )
+        )
 
     def _open_folder(self, folder: Path) -> None:
-        found = {p.stem: p for p in sorted(folder.iterdir()) if p.suffix in {".parquet", ".arrow"} and p.is_file()}
+        found = {
+            p.stem: p for p in sorted(folder.iterdir()) if p.suffix in {".parquet", ".arrow"} and p.is_file()
+        }
         for table, wanted in TABLES.items():
             if table not in found:
                 continue
@@ -172,7 +213,9 @@ class Export:
             self._on_read(file.stat().st_size)
         for table in COUNTED:
             if table in found:
-                self.counted[table] = (parquet if found[table].suffix == ".parquet" else arrow).count_rows(found[table])
+                self.counted[table] = (parquet if found[table].suffix == ".parquet" else arrow).count_rows(
+                    found[table]
+                )
                 self._refuse_beyond(self.counted[table], "rows")
 
     def _open_sqlite(self, file: Path) -> None:
@@ -186,9 +229,13 @@ class Export:
                     cursor.execute(guard)
                     cursor.fetchall()
             for table, kinds in TABLES.items():
-                columns = {c: kind for c, kind in kinds.items() if table in found and c in found[table].columns}
+                columns = {
+                    c: kind for c, kind in kinds.items() if table in found and c in found[table].columns
+                }
                 if columns:
-                    schema = pa.schema([(c, pa.int64() if kind == "int" else pa.binary()) for c, kind in columns.items()])
+                    schema = pa.schema(
+                        [(c, pa.int64() if kind == "int" else pa.binary()) for c, kind in columns.items()]
+                    )
                     self._stage(table, schema, _rows(source, table, columns, found[table].longest))
         self._on_read(file.stat().st_size)
 
@@ -220,12 +267,22 @@ def damaged(file: str, error: Exception) -> TraceError:
     said = str(error).splitlines()[0] if str(error) else type(error).__name__
     for quote in "\"'(":
         said = said.split(quote, 1)[0]
-    return TraceError(file, where="reading the export", found=said.strip(" :") or type(error).__name__, wanted="a whole nsys export", advice=ADVICE)
+    return TraceError(
+        file,
+        where="reading the export",
+        found=said.strip(" :") or type(error).__name__,
+        wanted="a whole nsys export",
+        advice=ADVICE,
+    )
 
 
-def _rows(source: adbc_driver_sqlite.dbapi.AdbcSqliteConnection, table: str, columns: dict[str, Kind], longest: int) -> Iterator[pa.RecordBatch]:
+def _rows(
+    source: adbc_driver_sqlite.dbapi.AdbcSqliteConnection, table: str, columns: dict[str, Kind], longest: int
+) -> Iterator[pa.RecordBatch]:
     """The columns of an ordinary table. NOT INDEXED: an index may hold other rows than its table, and expressions of its own."""
-    select = f'SELECT {", ".join(_as_kind(c, kind) for c, kind in columns.items())} FROM "{table}" NOT INDEXED'
+    select = (
+        f'SELECT {", ".join(_as_kind(c, kind) for c, kind in columns.items())} FROM "{table}" NOT INDEXED'
+    )
     passes = [(select, BATCH_ROWS)]
     if text := text_bytes([c for c, kind in columns.items() if kind == "text"]):
         passes = [(f"{select} WHERE {text} <= {SHORT_BYTES}", SHORT_ROWS)]

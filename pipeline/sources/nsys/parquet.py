@@ -56,9 +56,13 @@ def batches(file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
         # A text that is copied may be the longest of the dictionary in every row.
         densest = max(pages.densest, pages.dictionary) if pages.is_copied else pages.densest
         coded = [] if pages.is_copied else text
-        with pyarrow.parquet.ParquetFile(file, metadata=metadata, read_dictionary=coded, buffer_size=_BUFFER_BYTES) as source:
+        with pyarrow.parquet.ParquetFile(
+            file, metadata=metadata, read_dictionary=coded, buffer_size=_BUFFER_BYTES
+        ) as source:
             rows = max(1, min(BATCH_ROWS, BATCH_BYTES // densest))
-            yield from source.iter_batches(batch_size=rows, row_groups=[number], columns=columns, use_threads=False)
+            yield from source.iter_batches(
+                batch_size=rows, row_groups=[number], columns=columns, use_threads=False
+            )
 
 
 def _looked_at(file: Path, group: pyarrow.parquet.RowGroupMetaData, columns: list[str]) -> _Pages:
@@ -85,7 +89,9 @@ def _look_at(source: BufferedReader, chunk: pyarrow.parquet.ColumnChunkMetaData,
             found.densest = max(found.densest, -(-decompressed // max(1, values)))
         encodings = _encodings(head)
         if _DELTA_BYTE_ARRAY in encodings:
-            raise pa.ArrowInvalid("text that is stored by what it shares with its neighbor, as DELTA_BYTE_ARRAY")
+            raise pa.ArrowInvalid(
+                "text that is stored by what it shares with its neighbor, as DELTA_BYTE_ARRAY"
+            )
         found.is_copied |= _DELTA_LENGTH_BYTE_ARRAY in encodings
         at += size + compressed
 

@@ -90,7 +90,9 @@ def find_processes(con: duckdb.DuckDBPyConnection, job: ReadJob) -> list[Process
     ]
 
 
-def _ranks(file_name: str, by_thread: list[dict[str, int]], by_name: list[dict[str, int]]) -> tuple[list[int | None], str | None]:
+def _ranks(
+    file_name: str, by_thread: list[dict[str, int]], by_name: list[dict[str, int]]
+) -> tuple[list[int | None], str | None]:
     """The rank of each process, and what told it: names, if they tell every process another one, else the order."""
     told = names.from_file_name(file_name).rank
     if len(by_name) == 1 and told is not None:

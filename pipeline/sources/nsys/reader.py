@@ -107,11 +107,19 @@ def _changed_ns(path: Path) -> int:
 
 def _refuse_incomplete(export: Export, file: str) -> None:
     needed = "StringIds(id, value) and CUPTI_ACTIVITY_KIND_KERNEL(start, end, deviceId, streamId, correlationId, shortName or demangledName)"
-    if export.has("CUPTI_ACTIVITY_KIND_GRAPH_TRACE") and export.has("StringIds") and not export.has("CUPTI_ACTIVITY_KIND_KERNEL"):
+    if (
+        export.has("CUPTI_ACTIVITY_KIND_GRAPH_TRACE")
+        and export.has("StringIds")
+        and not export.has("CUPTI_ACTIVITY_KIND_KERNEL")
+    ):
         return
     for table, columns in REQUIRED.items():
         if not export.has(table, *columns):
-            missing = f"no {table}" if not export.has(table) else f"{table} without {sorted(set(columns) - export.columns[table])}"
+            missing = (
+                f"no {table}"
+                if not export.has(table)
+                else f"{table} without {sorted(set(columns) - export.columns[table])}"
+            )
             raise TraceError(
                 file,
                 where="its tables",
@@ -121,7 +129,11 @@ def _refuse_incomplete(export: Export, file: str) -> None:
             )
     if not export.columns["CUPTI_ACTIVITY_KIND_KERNEL"] & {"shortName", "demangledName"}:
         raise TraceError(
-            file, where="CUPTI_ACTIVITY_KIND_KERNEL", found="no column that names kernels", wanted=needed, advice="Export the report again."
+            file,
+            where="CUPTI_ACTIVITY_KIND_KERNEL",
+            found="no column that names kernels",
+            wanted=needed,
+            advice="Export the report again.",
         )
 
 

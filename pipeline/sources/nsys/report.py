@@ -22,7 +22,10 @@ def report_beside(export: Path) -> Path | None:
     """The report that an export's name says it was made from, if it is there."""
     name = export.name
     for ending in (".sqlite", "_pqtdir", "_arwdir"):
-        if name.endswith(ending) and (report := export.with_name(f"{name.removesuffix(ending)}.nsys-rep")).is_file():
+        if (
+            name.endswith(ending)
+            and (report := export.with_name(f"{name.removesuffix(ending)}.nsys-rep")).is_file()
+        ):
             return report
     return None
 
@@ -42,8 +45,19 @@ def export_report(report: Path, work: Path) -> Path:
     said = ""
     for form, name in _FORMS:
         target = work / name
-        said = _run([nsys, "export", f"--type={form}", "--force-overwrite=true", f"--output={target}", str(report.resolve())])
-        if not said and (any(target.glob("*")) if target.is_dir() else target.is_file() and target.stat().st_size):
+        said = _run(
+            [
+                nsys,
+                "export",
+                f"--type={form}",
+                "--force-overwrite=true",
+                f"--output={target}",
+                str(report.resolve()),
+            ]
+        )
+        if not said and (
+            any(target.glob("*")) if target.is_dir() else target.is_file() and target.stat().st_size
+        ):
             return target
         said = said or "nothing written, and no error"
     raise TraceError(
@@ -58,7 +72,7 @@ def export_report(report: Path, work: Path) -> Path:
 def _run(command: list[str]) -> str:
     """What a failed command said last; nothing if it went well."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)  # noqa: S603 (the report's own tool)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     except OSError as error:
         return error.strerror or str(error)
     if done.returncode == 0:

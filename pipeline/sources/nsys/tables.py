@@ -43,7 +43,11 @@ def land(con: duckdb.DuckDBPyConnection, job: ReadJob, export: Export, book: Iss
         book.add("no_epoch", "header")
     filters = {what: facts.get(f"EXPORT_PARAM_{what}_TO_EXPORT") for what in ("TABLES", "TIMES")}
     if any(filters.values()):
-        book.add("filtered_export", "header", example=", ".join(f"--{what.lower()}={value}" for what, value in filters.items() if value))
+        book.add(
+            "filtered_export",
+            "header",
+            example=", ".join(f"--{what.lower()}={value}" for what, value in filters.items() if value),
+        )
     _define_events(con, processes, clock.offset)
     _land_activities(con, job)
     _define_cpu_side(con, processes, clock)
@@ -54,7 +58,12 @@ def land(con: duckdb.DuckDBPyConnection, job: ReadJob, export: Export, book: Iss
     _land_trace(con, job, export, processes, clock)
     names = ", ".join(f'"{c.name}"' for c in contracts("raw")["issue"].columns)
     values = ", ".join("(" + ", ".join(map(literal, row)) + ")" for row in issues)
-    _write(con, job, "issue", f"FROM (VALUES {values}) AS issue ({names})" if issues else contracts("raw")["issue"].empty_query())
+    _write(
+        con,
+        job,
+        "issue",
+        f"FROM (VALUES {values}) AS issue ({names})" if issues else contracts("raw")["issue"].empty_query(),
+    )
 
 
 def _define_gpu(con: duckdb.DuckDBPyConnection) -> None:
@@ -106,7 +115,11 @@ class _Clock:
 
 def _clock(con: duckdb.DuckDBPyConnection, facts: dict[str, str | None]) -> _Clock:
     """A normalised export holds UTC already: adding the session's start again would double it. A shift is taken out."""
-    epoch = scalar(con, 'SELECT min("utcEpochNs") FROM nsys."TARGET_INFO_SESSION_START_TIME" WHERE "utcEpochNs" BETWEEN 1 AND $1', [_FARTHEST_NS])
+    epoch = scalar(
+        con,
+        'SELECT min("utcEpochNs") FROM nsys."TARGET_INFO_SESSION_START_TIME" WHERE "utcEpochNs" BETWEEN 1 AND $1',
+        [_FARTHEST_NS],
+    )
     duration = scalar(con, 'SELECT max(duration) FROM nsys."ANALYSIS_DETAILS" WHERE duration > 0')
     shift = facts.get("EXPORT_PARAM_TIME_SHIFT") or "0"
     shift_ns = int(shift) if re.fullmatch(r"-?[0-9]{1,18}", shift) else 0
@@ -120,8 +133,13 @@ def _clock(con: duckdb.DuckDBPyConnection, facts: dict[str, str | None]) -> _Clo
 
 def _define_events(con: duckdb.DuckDBPyConnection, processes: list[Process], offset: int) -> None:
     """trace_of: process to trace; gpu: rows with trace, time since the epoch and the reason to leave one out."""
-    values = ", ".join(f"({literal(p.global_pid)}::BIGINT, {literal(p.trace_id)}, {literal(p.rank)}::INTEGER)" for p in processes)
-    con.execute(f'CREATE TEMP TABLE trace_of AS FROM (VALUES {values}) AS process ("globalPid", trace_id, rank)')
+    values = ", ".join(
+        f"({literal(p.global_pid)}::BIGINT, {literal(p.trace_id)}, {literal(p.rank)}::INTEGER)"
+        for p in processes
+    )
+    con.execute(
+        f'CREATE TEMP TABLE trace_of AS FROM (VALUES {values}) AS process ("globalPid", trace_id, rank)'
+    )
     # A process none of whose rows can be booked is no trace: its rows are counted with the first.
     con.execute(
         f"""
@@ -140,17 +158,25 @@ _IDENTITY = ("device", "stream", "start_ns", "dur_ns", "name", "correlation", "c
 def _land_activities(con: duckdb.DuckDBPyConnection, job: ReadJob) -> None:
     """Sort once, then number the rows as they stand in the sorted file: half the work of a window function."""
     order = ", ".join(("trace_id", *_IDENTITY))
-    scan = _sorted(con, job, "sorted", f"SELECT * EXCLUDE (reason) FROM gpu WHERE reason IS NULL ORDER BY {order}")
+    scan = _sorted(
+        con, job, "sorted", f"SELECT * EXCLUDE (reason) FROM gpu WHERE reason IS NULL ORDER BY {order}"
+    )
     con.execute("CREATE VIEW duplicate AS FROM gpu LIMIT 0")
     if scalar(con, f"SELECT count(*) - count(DISTINCT hash({order})) FROM {scan}"):
         again = f"({order}) IS NOT DISTINCT FROM lag(({order})) OVER (ORDER BY file_row_number)"
-        con.execute(f"CREATE OR REPLACE VIEW duplicate AS SELECT * FROM (SELECT *, {again} AS again FROM {scan}) WHERE again")
+        con.execute(
+            f"CREATE OR REPLACE VIEW duplicate AS SELECT * FROM (SELECT *, {again} AS again FROM {scan}) WHERE again"
+        )
         once = f"SELECT * EXCLUDE (again) FROM (SELECT *, {again} AS again FROM {scan}) WHERE NOT again"
-        scan = _sorted(con, job, "once", f"SELECT * EXCLUDE (file_row_number) FROM ({once}) ORDER BY file_row_number")
+        scan = _sorted(
+            con, job, "once", f"SELECT * EXCLUDE (file_row_number) FROM ({once}) ORDER BY file_row_number"
+        )
     first = dict(rows(con, f"SELECT trace_id, min(file_row_number) FROM {scan} GROUP BY trace_id"))
     begin = " ".join(f"WHEN {literal(trace_id)} THEN {row}" for trace_id, row in first.items())
     here = {"trace_id", "rank", "activity_id", "copy_kind", *_IDENTITY}
-    kineto_only = ", ".join(f"NULL AS {c.name}" for c in contracts("raw")["gpu_activity"].columns if c.name not in here)
+    kineto_only = ", ".join(
+        f"NULL AS {c.name}" for c in contracts("raw")["gpu_activity"].columns if c.name not in here
+    )
     con.execute("SET preserve_insertion_order = true")
     _write(
         con,
@@ -163,18 +189,24 @@ def _land_activities(con: duckdb.DuckDBPyConnection, job: ReadJob) -> None:
 
 def _sorted(con: duckdb.DuckDBPyConnection, job: ReadJob, name: str, query: str) -> str:
     """Write rows in order to a scratch file; returns a scan of it with their place in it."""
-    con.execute(f"COPY ({query}) TO {literal(job.work / f'{name}.parquet')} (FORMAT parquet, COMPRESSION lz4_raw)")
+    con.execute(
+        f"COPY ({query}) TO {literal(job.work / f'{name}.parquet')} (FORMAT parquet, COMPRESSION lz4_raw)"
+    )
     return f"read_parquet({files(job.work, f'{name}.parquet')}, hive_partitioning = false, file_row_number = true)"
 
 
 def _define_cpu_side(con: duckdb.DuckDBPyConnection, processes: list[Process], clock: _Clock) -> None:
     """call: runtime and driver calls; range: NVTX ranges; each with the trace of its process, NULL for a process without GPU work."""
-    con.execute('CREATE TEMP TABLE process_trace AS SELECT "globalPid" AS process, trace_id FROM trace_of WHERE "globalPid" IS NOT NULL')
+    con.execute(
+        'CREATE TEMP TABLE process_trace AS SELECT "globalPid" AS process, trace_id FROM trace_of WHERE "globalPid" IS NOT NULL'
+    )
     owner = "process_trace.trace_id"
     if len(processes) == 1:
         # A report without globalPid is one process: calls belong to it whatever thread id they carry, or if they carry none.
         is_its_own = "true" if processes[0].global_pid is None else '"globalTid" IS NULL'
-        owner = f"CASE WHEN {is_its_own} THEN {literal(processes[0].trace_id)} ELSE process_trace.trace_id END"
+        owner = (
+            f"CASE WHEN {is_its_own} THEN {literal(processes[0].trace_id)} ELSE process_trace.trace_id END"
+        )
     con.execute(
         f"""
         CREATE VIEW call AS
@@ -218,7 +250,9 @@ def _placed(column: str, clock: _Clock) -> str:
     return f"CASE WHEN {column} BETWEEN {-_FARTHEST_NS} AND {_FARTHEST_NS} THEN {column} + {clock.offset} END"
 
 
-def _issue_rows(con: duckdb.DuckDBPyConnection, export: Export, processes: list[Process], book: IssueBook) -> list[tuple[Any, ...]]:
+def _issue_rows(
+    con: duckdb.DuckDBPyConnection, export: Export, processes: list[Process], book: IssueBook
+) -> list[tuple[Any, ...]]:
     first = literal(processes[0].trace_id)
     found = rows(
         con,
@@ -255,29 +289,57 @@ def _issue_rows(con: duckdb.DuckDBPyConnection, export: Export, processes: list[
     for p in processes:
         if p.rank is None:
             book.add("unknown_rank", "trace")
-    made = [(t, code, cls, issue_codes()[code]["severity"], n, dur, example) for t, code, cls, n, dur, example in found]
+    made = [
+        (t, code, cls, issue_codes()[code]["severity"], n, dur, example)
+        for t, code, cls, n, dur, example in found
+    ]
     return made + [(processes[0].trace_id, *row) for row in book.rows()]
 
 
-def _land_trace(con: duckdb.DuckDBPyConnection, job: ReadJob, export: Export, processes: list[Process], clock: _Clock) -> None:
+def _land_trace(
+    con: duckdb.DuckDBPyConnection, job: ReadJob, export: Export, processes: list[Process], clock: _Clock
+) -> None:
     now = datetime.now(UTC).replace(tzinfo=None)
     by_ordinal, by_gpu = (
         dict(rows(con, f"""SELECT {key}, left(min(name), {EXAMPLE_CHARS}) FROM nsys."TARGET_INFO_GPU" WHERE name IS NOT NULL
             GROUP BY ALL ORDER BY ALL LIMIT {MOST_PROCESSES}"""))
         for key in ('coalesce("cuDevice", id)', "id")
     )  # fmt: skip
-    device_of = dict(rows(con, "SELECT trace_id, mode(device) FROM gpu WHERE reason IS NULL GROUP BY trace_id"))
+    device_of = dict(
+        rows(con, "SELECT trace_id, mode(device) FROM gpu WHERE reason IS NULL GROUP BY trace_id")
+    )
     known = []
     for p in processes:
-        gpu_name = by_gpu.get(p.gpu) or by_ordinal.get(device_of.get(p.trace_id)) or next(iter(by_ordinal.values()), None)
+        gpu_name = (
+            by_gpu.get(p.gpu)
+            or by_ordinal.get(device_of.get(p.trace_id))
+            or next(iter(by_ordinal.values()), None)
+        )
         c = p.coordinates
-        known.append((p.trace_id, p.rank, p.rank_source, c.get("dp"), c.get("tp"), c.get("pp"), c.get("ep"), p.pid, p.name, gpu_name))
+        known.append(
+            (
+                p.trace_id,
+                p.rank,
+                p.rank_source,
+                c.get("dp"),
+                c.get("tp"),
+                c.get("pp"),
+                c.get("ep"),
+                p.pid,
+                p.name,
+                gpu_name,
+            )
+        )
     values = ", ".join("(" + ", ".join(map(literal, row)) + ")" for row in known)
-    landed = {t: f"read_parquet({files(job.out, f'{t}.parquet')}, hive_partitioning = false)" for t in ("gpu_activity", "launch", "annotation")}
+    landed = {
+        t: f"read_parquet({files(job.out, f'{t}.parquet')}, hive_partitioning = false)"
+        for t in ("gpu_activity", "launch", "annotation")
+    }
     kept = " UNION ALL ".join(f"SELECT trace_id FROM {scan}" for scan in landed.values())
     # Every row of the event tables is counted once; rows of no trace (other processes, marks, counted tables) with the first.
     everything = sum(export.counted.values()) + sum(
-        scalar(con, f'SELECT count(*) FROM nsys."{table}"') for table in (*GPU_TABLES.values(), "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS")
+        scalar(con, f'SELECT count(*) FROM nsys."{table}"')
+        for table in (*GPU_TABLES.values(), "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS")
     )
     first = literal(processes[0].trace_id)
     con.execute(f"CREATE TEMP TABLE known AS FROM (VALUES {values}) AS known (trace_id, rank, rank_source, dp_rank, tp_rank, pp_rank, ep_rank, pid, "
@@ -311,4 +373,6 @@ def _land_trace(con: duckdb.DuckDBPyConnection, job: ReadJob, export: Export, pr
 def _write(con: duckdb.DuckDBPyConnection, job: ReadJob, table: str, query: str) -> None:
     """One raw table to Parquet, cast to its contract."""
     select = contracts("raw")[table].select_list()
-    con.execute(f"COPY (SELECT {select} FROM ({query})) TO {literal(job.out / f'{table}.parquet')} (FORMAT parquet, COMPRESSION zstd)")
+    con.execute(
+        f"COPY (SELECT {select} FROM ({query})) TO {literal(job.out / f'{table}.parquet')} (FORMAT parquet, COMPRESSION zstd)"
+    )

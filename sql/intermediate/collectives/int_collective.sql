@@ -1,4 +1,4 @@
--- Every communication kernel with its place in its step. `part` says where: before_layers, behind_layers; in a layer
+-- Every communication kernel with its place in its step. `part` says where: before_layers, after_layers; in a layer
 -- before_attention, after_attention, after_mlp, after_moe, by what of the layer started before it; draft for kernels of draft
 -- models; unknown where the order of kernels proves no layers. `place` is its number among the step's communication kernels.
 -- The second kernel of an all-reduce that is made of two (`is_half`) has the number of the first. `is_early`: it started before what
@@ -18,7 +18,7 @@ WITH kernel AS (
         kernel_rule.subcategory,
         kernel_rule.is_fused,
         category.owner = 2 AS is_communication
-    FROM int_activity_rule AS rule
+    FROM int_activity AS rule
     INNER JOIN kernel_rule USING (rule_id)
     INNER JOIN category_info AS category ON kernel_rule.category = category.category
     WHERE rule.kind = 'kernel'
@@ -53,7 +53,7 @@ communication AS (
         regexp_matches(kernel.name, 'rmsNormLamport|local_device_load_rmsnorm') AS is_half
     FROM kernel
     INNER JOIN int_activity_step AS placed USING (trace_id, activity_id)
-    LEFT JOIN int_activity_rule AS before_it
+    LEFT JOIN int_activity AS before_it
         ON
             kernel.trace_id = before_it.trace_id AND kernel.activity_id - 1 = before_it.activity_id
             AND kernel.device = before_it.device AND kernel.stream = before_it.stream
@@ -68,8 +68,8 @@ SELECT
     layer.layer,
     CASE
         WHEN draft.activity_id IS NOT NULL THEN 'draft'
-        WHEN layer.is_behind_layers AND layer.layer IS NULL THEN 'behind_layers'
-        WHEN layer.is_behind_layers IS NOT NULL AND layer.layer IS NULL THEN 'before_layers'
+        WHEN layer.is_after_layers AND layer.layer IS NULL THEN 'after_layers'
+        WHEN layer.is_after_layers IS NOT NULL AND layer.layer IS NULL THEN 'before_layers'
         WHEN layer.layer IS NULL THEN 'unknown'
         WHEN call.start_ns > layer_span.mlp_ns AND layer_span.has_moe THEN 'after_moe'
         WHEN call.start_ns > layer_span.mlp_ns THEN 'after_mlp'

@@ -25,13 +25,13 @@ all_reduce AS (
         coalesce(argument.process_group, '') AS process_group,
         CASE WHEN rule.is_graph THEN scheduled.graph_tokens ELSE scheduled.scheduled_tokens END AS tokens
     FROM int_layer AS layer
-    INNER JOIN int_activity_rule AS rule USING (trace_id, activity_id)
+    INNER JOIN int_activity AS rule USING (trace_id, activity_id)
     INNER JOIN kernel_rule USING (rule_id)
     LEFT JOIN raw.gpu_activity AS argument
         ON layer.trace_id = argument.trace_id AND layer.activity_id = argument.activity_id AND argument.in_msg_nelems IS NOT NULL
     INNER JOIN scheduled
         ON layer.trace_id = scheduled.trace_id AND layer.step = scheduled.step AND coalesce(layer.device = scheduled.device, TRUE)
-    WHERE kernel_rule.category = 'allreduce' AND NOT layer.is_behind_layers
+    WHERE kernel_rule.category = 'allreduce' AND NOT layer.is_after_layers
 ),
 
 shown AS (

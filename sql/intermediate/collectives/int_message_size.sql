@@ -24,7 +24,7 @@ WITH call AS (
             AS own_dtype,
         run_config.dtype AS said_dtype
     FROM int_collective AS call
-    INNER JOIN int_activity_rule AS rule ON call.trace_id = rule.trace_id AND call.activity_id = rule.activity_id
+    INNER JOIN int_activity AS rule ON call.trace_id = rule.trace_id AND call.activity_id = rule.activity_id
     LEFT JOIN int_communicator AS talk ON call.trace_id = talk.trace_id AND call.activity_id = talk.activity_id
     LEFT JOIN int_message AS sized ON call.trace_id = sized.trace_id AND call.activity_id = sized.activity_id
     LEFT JOIN raw.gpu_activity AS argument

@@ -20,7 +20,7 @@ work AS (
         bool_or(kernel_rule.category = 'attention') AS is_attention,
         bool_or(kernel_rule.category = 'sampling') AS is_sampling,
         bool_or(kernel_rule.category IN ('embedding', 'norm', 'gemm', 'attention', 'rope', 'kv_cache', 'allreduce')) AS is_model
-    FROM int_activity_rule AS rule
+    FROM int_activity AS rule
     INNER JOIN kernel_rule USING (rule_id)
     WHERE rule.launch_ns IS NOT NULL
     GROUP BY rule.trace_id, rule.correlation

@@ -15,7 +15,7 @@ call AS (
 
 work AS (
     SELECT rule.trace_id, rule.device, placed.step, rule.start_ns, exposed.exposed_ns, kernel_rule.category
-    FROM int_activity_rule AS rule
+    FROM int_activity AS rule
     INNER JOIN int_activity_step AS placed USING (trace_id, activity_id)
     INNER JOIN kernel_rule USING (rule_id)
     INNER JOIN category_info AS category ON kernel_rule.category = category.category

@@ -19,7 +19,7 @@ scoped AS (
 
 sampling AS (
     SELECT rule.trace_id, rule.pid, rule.tid, rule.launch_ns
-    FROM int_activity_rule AS rule
+    FROM int_activity AS rule
     INNER JOIN kernel_rule USING (rule_id)
     WHERE kernel_rule.category = 'sampling' AND rule.launch_ns IS NOT NULL
 ),

@@ -13,7 +13,7 @@ WITH kernel AS (
         kernel_rule.category,
         kernel_rule.subcategory,
         row_number() OVER (PARTITION BY rule.trace_id, rule.device ORDER BY rule.start_ns, rule.activity_id) AS position
-    FROM int_activity_rule AS rule
+    FROM int_activity AS rule
     INNER JOIN kernel_rule USING (rule_id)
     WHERE rule.kind = 'kernel'
 ),

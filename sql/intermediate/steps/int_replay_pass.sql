@@ -15,7 +15,7 @@ WITH launched AS (
         count(*) FILTER (WHERE kernel_rule.category = 'attention' AND kernel_rule.subcategory NOT IN ('combine', 'indexer')) AS attentions,
         count(*) FILTER (WHERE kernel_rule.category IN ('activation', 'moe_gemm')) AS mlps,
         bool_or(kernel_rule.category IN ('kv_cache', 'sampling')) AS is_generation
-    FROM int_activity_rule AS rule
+    FROM int_activity AS rule
     INNER JOIN kernel_rule USING (rule_id)
     WHERE rule.launch_ns IS NOT NULL
     GROUP BY rule.trace_id, rule.correlation

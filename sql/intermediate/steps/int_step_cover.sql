@@ -8,7 +8,7 @@ WITH instant AS (
     SELECT trace_id, device, step, 'next' AS which, next_ns AS at_ns FROM int_step_window WHERE next_ns IS NOT NULL
 ),
 
-union_island AS (SELECT * FROM int_island WHERE level = 3),
+union_island AS (SELECT * FROM int_busy_interval WHERE level = 3),
 
 covered AS (
     SELECT

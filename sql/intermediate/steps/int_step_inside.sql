@@ -25,14 +25,14 @@ part AS (
 from_cover AS (
     SELECT part.trace_id, part.activity_id, island.covered_ns + least(part.from_ns, island.end_ns) - island.start_ns AS covered_ns
     FROM part
-    ASOF JOIN int_island AS island
+    ASOF JOIN int_busy_interval AS island
         ON part.trace_id = island.trace_id AND part.device = island.device AND part.owner - 1 = island.level AND part.from_ns >= island.start_ns
 ),
 
 to_cover AS (
     SELECT part.trace_id, part.activity_id, island.covered_ns + least(part.to_ns, island.end_ns) - island.start_ns AS covered_ns
     FROM part
-    ASOF JOIN int_island AS island
+    ASOF JOIN int_busy_interval AS island
         ON part.trace_id = island.trace_id AND part.device = island.device AND part.owner - 1 = island.level AND part.to_ns >= island.start_ns
 ),
 

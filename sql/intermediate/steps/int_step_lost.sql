@@ -8,7 +8,7 @@
 WITH kernel AS (
     SELECT
         rule.trace_id, rule.device, placed.step, rule.name, count(*) AS calls, bool_or(kernel_rule.category = 'p2p') AS is_p2p
-    FROM int_activity_rule AS rule
+    FROM int_activity AS rule
     INNER JOIN int_activity_step AS placed USING (trace_id, activity_id)
     INNER JOIN kernel_rule USING (rule_id)
     WHERE
@@ -34,7 +34,7 @@ begun AS (
 -- A step that was cut before the first kernel of the model has none to compare, and is compared all the same.
 seen AS (
     SELECT DISTINCT rule.trace_id, rule.device, placed.step
-    FROM int_activity_rule AS rule
+    FROM int_activity AS rule
     INNER JOIN int_activity_step AS placed USING (trace_id, activity_id)
     SEMI JOIN kernel ON rule.trace_id = kernel.trace_id AND rule.device = kernel.device
     WHERE placed.step IS NOT NULL

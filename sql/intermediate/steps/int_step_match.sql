@@ -12,7 +12,7 @@ WITH step AS (
 collective AS (
     SELECT placed.trace_id, rule.device, placed.step, count(*) AS collectives
     FROM int_activity_step AS placed
-    INNER JOIN int_activity_rule AS rule USING (trace_id, activity_id)
+    INNER JOIN int_activity AS rule USING (trace_id, activity_id)
     INNER JOIN kernel_rule USING (rule_id)
     INNER JOIN category_info AS category ON kernel_rule.category = category.category
     WHERE category.owner = 2 AND placed.step IS NOT NULL

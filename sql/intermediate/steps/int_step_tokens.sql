@@ -7,7 +7,7 @@ WITH cache_write AS (
         placed.step,
         try_cast(regexp_extract(activity.grid, '^\[ *([0-9]+)', 1) AS BIGINT) AS tokens
     FROM int_activity_step AS placed
-    INNER JOIN int_activity_rule AS rule USING (trace_id, activity_id)
+    INNER JOIN int_activity AS rule USING (trace_id, activity_id)
     INNER JOIN raw.gpu_activity AS activity USING (trace_id, activity_id)
     WHERE
         placed.step IS NOT NULL AND rule.is_graph

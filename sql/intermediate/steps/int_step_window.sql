@@ -6,7 +6,7 @@ WITH activity AS (
         rule.trace_id, rule.device, placed.step, rule.kind, rule.start_ns, rule.end_ns, rule.dur_ns,
         rule.correlation, rule.is_graph, rule.launch_ns,
         placed.placed_by
-    FROM int_activity_rule AS rule
+    FROM int_activity AS rule
     INNER JOIN int_activity_step AS placed USING (trace_id, activity_id)
     WHERE placed.step IS NOT NULL
 ),

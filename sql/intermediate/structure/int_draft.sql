@@ -24,7 +24,7 @@ launched AS (
         any_value(rule.is_graph) AS is_graph,
         count(*) FILTER (WHERE kernel_rule.category = 'attention' AND kernel_rule.subcategory NOT IN ('combine', 'indexer')) AS attentions,
         bool_or(kernel_rule.category = 'sampling') AS is_sampling
-    FROM int_activity_rule AS rule
+    FROM int_activity AS rule
     INNER JOIN int_activity_step AS placed USING (trace_id, activity_id)
     INNER JOIN kernel_rule USING (rule_id)
     WHERE rule.launch_ns IS NOT NULL
@@ -74,7 +74,7 @@ draft AS (
 )
 
 SELECT rule.trace_id, rule.activity_id
-FROM int_activity_rule AS rule
+FROM int_activity AS rule
 INNER JOIN int_activity_step AS placed USING (trace_id, activity_id)
 INNER JOIN draft
     ON

@@ -16,7 +16,7 @@ WITH kernel AS (
         kernel_rule.category = 'attention' AND kernel_rule.subcategory NOT IN ('combine', 'indexer') AS is_attention,
         kernel_rule.category IN ('activation', 'moe_gemm') AS is_mlp,
         kernel_rule.category = 'sampling' AS is_sampling
-    FROM int_activity_rule AS rule
+    FROM int_activity AS rule
     INNER JOIN int_activity_step AS placed USING (trace_id, activity_id)
     INNER JOIN kernel_rule USING (rule_id)
     ANTI JOIN int_draft AS draft ON rule.trace_id = draft.trace_id AND rule.activity_id = draft.activity_id
@@ -89,6 +89,6 @@ SELECT
     numbered.activity_id,
     proven.layers,
     CASE WHEN numbered.block BETWEEN 0 AND proven.layers - 1 THEN numbered.block END::INTEGER AS layer,
-    numbered.block >= proven.layers AS is_behind_layers
+    numbered.block >= proven.layers AS is_after_layers
 FROM numbered
 INNER JOIN proven USING (trace_id, device, step)

@@ -3,7 +3,7 @@
 -- last GEMM between attention and the norm behind it. mla_absorb: beside MLA, the GEMM right before attention behind the KV
 -- write, and the one right behind attention when another follows before the norm. shared: other GEMMs behind the norm of a
 -- layer with experts, if its router is known. dense_mlp: GEMMs behind the norm of a layer without experts. lm_head: GEMMs
--- behind the last layer, before sampling. q_a, q_b, kv_a: beside MLA, the GEMMs before the KV write, where a norm between them
+-- after the last layer, before sampling. q_a, q_b, kv_a: beside MLA, the GEMMs before the KV write, where a norm between them
 -- (or the name of the fused kernel) shows the low-rank query; one GEMM that makes q_a and kv_a is q_a. dispatch, combine:
 -- kernels so named, and all-to-alls of a layer with experts before its first and behind its last expert GEMM; its all-gathers and reduce-scatters
 -- there too, unless attention ends in a reduce-scatter: that is sequence parallelism. draft: all kernels of draft models.
@@ -15,14 +15,14 @@ WITH kernel AS (
         layer.step,
         layer.activity_id,
         layer.layer,
-        layer.is_behind_layers,
+        layer.is_after_layers,
         rule.stream,
         rule.start_ns,
         kernel_rule.category,
         kernel_rule.subcategory,
         kernel_rule.category = 'routing' AND kernel_rule.subcategory = 'topk' AS is_topk
     FROM int_layer AS layer
-    INNER JOIN int_activity_rule AS rule USING (trace_id, activity_id)
+    INNER JOIN int_activity AS rule USING (trace_id, activity_id)
     INNER JOIN kernel_rule USING (rule_id)
 ),
 
@@ -204,18 +204,18 @@ with_reduce AS (
 first_sampling AS (
     SELECT trace_id, device, step, min(start_ns) AS sampling_ns
     FROM kernel
-    WHERE is_behind_layers AND category = 'sampling'
+    WHERE is_after_layers AND category = 'sampling'
     GROUP BY trace_id, device, step
 )
 
 SELECT rule.trace_id, rule.activity_id, 'embed' AS role
-FROM int_activity_rule AS rule
+FROM int_activity AS rule
 INNER JOIN kernel_rule USING (rule_id)
 ANTI JOIN int_draft AS draft ON rule.trace_id = draft.trace_id AND rule.activity_id = draft.activity_id
 WHERE kernel_rule.category = 'embedding'
 UNION ALL
 SELECT rule.trace_id, rule.activity_id, kernel_rule.subcategory AS role
-FROM int_activity_rule AS rule
+FROM int_activity AS rule
 INNER JOIN kernel_rule USING (rule_id)
 ANTI JOIN int_draft AS draft ON rule.trace_id = draft.trace_id AND rule.activity_id = draft.activity_id
 WHERE kernel_rule.category = 'all_to_all' AND kernel_rule.subcategory IN ('dispatch', 'combine')
@@ -223,7 +223,7 @@ UNION ALL
 SELECT kernel.trace_id, kernel.activity_id, 'logits' AS role
 FROM kernel
 INNER JOIN first_sampling USING (trace_id, device, step)
-WHERE kernel.is_behind_layers AND kernel.category = 'collective' AND kernel.start_ns < first_sampling.sampling_ns
+WHERE kernel.is_after_layers AND kernel.category = 'collective' AND kernel.start_ns < first_sampling.sampling_ns
 UNION ALL
 SELECT trace_id, activity_id, role
 FROM with_reduce
@@ -236,7 +236,7 @@ UNION ALL
 SELECT kernel.trace_id, kernel.activity_id, 'lm_head' AS role
 FROM kernel
 INNER JOIN first_sampling USING (trace_id, device, step)
-WHERE kernel.is_behind_layers AND kernel.category = 'gemm' AND kernel.start_ns < first_sampling.sampling_ns
+WHERE kernel.is_after_layers AND kernel.category = 'gemm' AND kernel.start_ns < first_sampling.sampling_ns
 UNION ALL
 SELECT trace_id, activity_id, role
 FROM of_exchange

@@ -3,7 +3,7 @@
 -- grain: trace_id, device, start_ns (of the step behind the gap)
 WITH first_kernel AS (
     SELECT rule.trace_id, rule.device, rule.start_ns, min(rule.launch_ns) AS launch_ns
-    FROM int_activity_rule AS rule
+    FROM int_activity AS rule
     INNER JOIN int_step_window AS step ON rule.trace_id = step.trace_id AND rule.device = step.device AND rule.start_ns = step.start_ns
     GROUP BY rule.trace_id, rule.device, rule.start_ns
 ),
@@ -12,7 +12,7 @@ WITH first_kernel AS (
 in_order AS (
     SELECT trace_id, device, start_ns, FALSE AS is_work, launch_ns, NULL AS end_ns FROM first_kernel
     UNION ALL
-    SELECT trace_id, device, start_ns, TRUE AS is_work, NULL AS launch_ns, end_ns FROM int_island WHERE level = 3
+    SELECT trace_id, device, start_ns, TRUE AS is_work, NULL AS launch_ns, end_ns FROM int_busy_interval WHERE level = 3
 ),
 
 before_it AS (

@@ -12,7 +12,7 @@ communication AS (
     SELECT placed.trace_id, placed.step, rule.name, rule.dur_ns
     FROM int_activity_step AS placed
     INNER JOIN first_step USING (trace_id, step)
-    INNER JOIN int_activity_rule AS rule USING (trace_id, activity_id)
+    INNER JOIN int_activity AS rule USING (trace_id, activity_id)
     INNER JOIN kernel_rule USING (rule_id)
     INNER JOIN category_info AS category ON kernel_rule.category = category.category
     WHERE category.owner = 2

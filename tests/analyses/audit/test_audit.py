@@ -31,10 +31,44 @@ from tests.support.builders import (
     write_trace,
 )
 from tests.support.known_answer import ACTIVATION, ALIGN, ARGMAX, CUSTOM, MLA, NORM, SUM, TOPK
-from tests.support.planted_ranks import ALL_GATHER, EMBED, FLOOR_NS, LAYER, REDUCE_SCATTER, SEND_RECEIVE, TWO_LAYERS, WORK_NS, Planted
+from tests.support.planted_ranks import (
+    ALL_GATHER,
+    EMBED,
+    FLOOR_NS,
+    LAYER,
+    REDUCE_SCATTER,
+    SEND_RECEIVE,
+    TWO_LAYERS,
+    WORK_NS,
+    Planted,
+)
 
-CAMPAIGN = {"layers": 61, "dense_layers": 1, "experts": 384, "tp": 8, "dp": 1, "pp": 1, "ep": 1, "sequence_parallel": False}
-MOE_LAYER = (NORM, GEMM, MLA, GEMM, ALL_REDUCE, NORM, GEMM, TOPK, ALIGN, MARLIN_MOE, ACTIVATION, MARLIN_MOE, SUM, ALL_REDUCE)
+CAMPAIGN = {
+    "layers": 61,
+    "dense_layers": 1,
+    "experts": 384,
+    "tp": 8,
+    "dp": 1,
+    "pp": 1,
+    "ep": 1,
+    "sequence_parallel": False,
+}
+MOE_LAYER = (
+    NORM,
+    GEMM,
+    MLA,
+    GEMM,
+    ALL_REDUCE,
+    NORM,
+    GEMM,
+    TOPK,
+    ALIGN,
+    MARLIN_MOE,
+    ACTIVATION,
+    MARLIN_MOE,
+    SUM,
+    ALL_REDUCE,
+)
 
 
 def answers(home: Home, run: str) -> list[Report]:
@@ -74,9 +108,13 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 
 def test_127_is_123_and_four_extras_named_by_position(campaign: Home) -> None:
-    """127 NCCL all-reduces = 122 + 1 + 4: one more behind the experts of layers 10, 20, 30 and 40, and one custom behind the last layer."""
+    """127 NCCL all-reduces = 122 + 1 + 4: one more behind the experts of layers 10, 20, 30 and 40, and one custom after the last layer."""
     _, deviations, _ = answers(campaign, "campaign")
-    found = [row for row in table(deviations, DEVIATIONS, "position", "what", "kind", "expected", "found", "extra") if row[1] == "all-reduce"]
+    found = [
+        row
+        for row in table(deviations, DEVIATIONS, "position", "what", "kind", "expected", "found", "extra")
+        if row[1] == "all-reduce"
+    ]
     assert sorted(found) == [
         ("after the last layer", "all-reduce", "custom", "0", 1, 1),
         *((f"layer {layer} after MoE", "all-reduce", "nccl", "1", 2, 1) for layer in (10, 20, 30, 40)),
@@ -99,7 +137,11 @@ def test_an_extra_says_its_time_and_the_first_step(campaign: Home) -> None:
 def test_a_missing_call_is_named_too(campaign: Home) -> None:
     """The campaign's step as planted gathers no logits."""
     _, deviations, _ = answers(campaign, "campaign")
-    found = [row for row in table(deviations, DEVIATIONS, "position", "what", "expected", "found", "extra") if row[1] == "all-gather"]
+    found = [
+        row
+        for row in table(deviations, DEVIATIONS, "position", "what", "expected", "found", "extra")
+        if row[1] == "all-gather"
+    ]
     assert found == [("after the last layer", "all-gather", "1", 0, -1)]
 
 
@@ -126,11 +168,16 @@ def test_160_steps_under_155_annotations_are_123_a_step(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     ingest_into(home, write_trace(tmp_path / "a_rank0.json", known_answer.unannotated_events()), run="oddity")
     counts, deviations, totals = answers(home, "oddity")
-    assert {row[1:] for row in table(counts, COUNTS, "step", "expected", "min", "mode", "max")} == {(None, 123, 123, 123)}
+    assert {row[1:] for row in table(counts, COUNTS, "step", "expected", "min", "mode", "max")} == {
+        (None, 123, 123, 123)
+    }
     assert table(totals, TOTALS, "per_step", "decode_steps", "other_steps", "annotated_steps", "per_annotated_step", "explained") == [
         (123, 155, 5, 155, 126.97, "19680 = 123 x (155 decode + 5 other)"),
     ]  # fmt: skip
-    assert "160 steps ran under 155 annotations; 19680 / 155 = 126.97 would read as 127 a step, but it is 123 in each" in " ".join(totals.notes)
+    assert (
+        "160 steps ran under 155 annotations; 19680 / 155 = 126.97 would read as 127 a step, but it is 123 in each"
+        in " ".join(totals.notes)
+    )
     assert any("19680 = 123 x (155 decode + 5 other)" in note for note in counts.notes)
     assert deviations.rows == []
     assert any(note.startswith("not judged: decode, graph") for note in deviations.notes)
@@ -140,7 +187,9 @@ def test_layers_that_are_said_are_judged_as_a_whole(tmp_path: Path) -> None:
     """Where the order of kernels proves none: the number a step, no positions; said to be so."""
     home = Home(tmp_path / "home")
     describe(home, "oddity", {"layers": 61, "tp": 8})
-    ingest_into(home, write_trace(tmp_path / "a_rank0.json", known_answer.unannotated_events(12, 10)), run="oddity")
+    ingest_into(
+        home, write_trace(tmp_path / "a_rank0.json", known_answer.unannotated_events(12, 10)), run="oddity"
+    )
     counts, deviations, _ = answers(home, "oddity")
     rows = table(counts, COUNTS, "position", "what", "expected", "mode")
     assert ("whole step", "all-reduce", "123", 123) in rows
@@ -179,17 +228,34 @@ def sometimes(tmp_path_factory: pytest.TempPathFactory) -> Home:
 def test_the_first_step_that_deviates_is_named(sometimes: Home) -> None:
     """Two of the three calls that stand there in four of ten steps, with their part of the time."""
     _, deviations, totals = answers(sometimes, "x")
-    found = table(deviations, DEVIATIONS, "position", "kind", "expected", "found", "extra", "in_steps", "first_step", "first_rank")
+    found = table(
+        deviations,
+        DEVIATIONS,
+        "position",
+        "kind",
+        "expected",
+        "found",
+        "extra",
+        "in_steps",
+        "first_step",
+        "first_rank",
+    )
     assert found == [("layer 0 after MLP", "custom, nccl", "1", 3, 2, 4, 2, 0)]
     calls = 2 * WORK_NS + FLOOR_NS
     assert table(deviations, DEVIATIONS, "us_per_step") == [(round(calls * 2 / 3 / 1_000, 3),)]
-    assert table(totals, TOTALS, "explained")[0] == ("29 = 5 x (5 decode + 0 other) + 4 in 2 steps with another count",)
+    assert table(totals, TOTALS, "explained")[0] == (
+        "29 = 5 x (5 decode + 0 other) + 4 in 2 steps with another count",
+    )
 
 
 def test_steps_without_a_kind_count_as_0_of_it(sometimes: Home) -> None:
     """Fewest, most frequent and most by kind: custom ones stand in four of ten steps."""
     counts, *_ = answers(sometimes, "x")
-    found = [row[1:] for row in table(counts, COUNTS, "position", "kind", "min", "mode", "max") if row[0] == "whole step" and row[1] != "all_gather"]
+    found = [
+        row[1:]
+        for row in table(counts, COUNTS, "position", "kind", "min", "mode", "max")
+        if row[0] == "whole step" and row[1] != "all_gather"
+    ]
     assert found == [("all", 5, 5, 7), ("custom", 0, 0, 2), ("nccl", 5, 5, 5)]
 
 
@@ -198,9 +264,17 @@ def test_a_run_as_expected_says_so(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     ingest_into(home, *Planted().write(tmp_path / "x"), run="x")
     counts, deviations, _ = answers(home, "x")
-    assert (deviations.rows, list(deviations.notes)) == ([], ["none: each complete step holds what was expected, at every position"])
-    assert ("whole step", "all-reduce", "5", 5) in table(counts, COUNTS, "position", "what", "expected", "mode")
-    assert {"tp was not said: 2 assumed, all 2 ranks of the job", "layers were not said: 2 counted in the trace"} <= set(counts.notes)
+    assert (deviations.rows, list(deviations.notes)) == (
+        [],
+        ["none: each complete step holds what was expected, at every position"],
+    )
+    assert ("whole step", "all-reduce", "5", 5) in table(
+        counts, COUNTS, "position", "what", "expected", "mode"
+    )
+    assert {
+        "tp was not said: 2 assumed, all 2 ranks of the job",
+        "layers were not said: 2 counted in the trace",
+    } <= set(counts.notes)
 
 
 def test_expert_exchange_is_held_against_data_parallel_attention(tmp_path: Path) -> None:
@@ -220,13 +294,28 @@ def test_expert_exchange_is_held_against_data_parallel_attention(tmp_path: Path)
 
 def test_sequence_parallelism_is_seen_and_held_to(tmp_path: Path) -> None:
     """Reduce-scatter and all-gather in place of each all-reduce, at its place."""
-    layer = (NORM, ALL_GATHER, GEMM, MLA, GEMM, REDUCE_SCATTER, NORM, ALL_GATHER, GEMM, ACTIVATION, GEMM, REDUCE_SCATTER)
+    layer = (
+        NORM,
+        ALL_GATHER,
+        GEMM,
+        MLA,
+        GEMM,
+        REDUCE_SCATTER,
+        NORM,
+        ALL_GATHER,
+        GEMM,
+        ACTIVATION,
+        GEMM,
+        REDUCE_SCATTER,
+    )
     names = (TWO_LAYERS[0], REDUCE_SCATTER, *layer, *layer, NORM, ALL_GATHER, GEMM, ALL_GATHER, ARGMAX)
     home = Home(tmp_path / "home")
     ingest_into(home, *Planted(names=names).write(tmp_path / "x"), run="x")
     counts, deviations, _ = answers(home, "x")
     assert deviations.rows == []
-    assert ("whole step", "reduce-scatter", "5", 5) in table(counts, COUNTS, "position", "what", "expected", "mode")
+    assert ("whole step", "reduce-scatter", "5", 5) in table(
+        counts, COUNTS, "position", "what", "expected", "mode"
+    )
     assert any(note.startswith("sequence_parallel was not said: on assumed") for note in counts.notes)
 
 
@@ -241,7 +330,10 @@ def test_a_shared_expert_reduced_apart_is_no_extra_where_one_is_known(tmp_path: 
     for run in ("said", "denied"):
         ingest_into(home, *files, run=run)
     assert answers(home, "said")[1].rows == []
-    assert table(answers(home, "denied")[1], DEVIATIONS, "position", "extra") == [("layer 0 after MoE", 1), ("layer 1 after MoE", 1)]
+    assert table(answers(home, "denied")[1], DEVIATIONS, "position", "extra") == [
+        ("layer 0 after MoE", 1),
+        ("layer 1 after MoE", 1),
+    ]
 
 
 def test_layers_that_the_order_of_kernels_merges_are_not_judged_by_position(tmp_path: Path) -> None:
@@ -252,7 +344,9 @@ def test_layers_that_the_order_of_kernels_merges_are_not_judged_by_position(tmp_
     describe(home, "x", CAMPAIGN)
     ingest_into(home, write_trace(tmp_path / "x_rank0.json", made.events, header(0, 8)), run="x")
     counts, deviations, _ = answers(home, "x")
-    assert ("whole step", "all-reduce", "123", 128) in table(deviations, DEVIATIONS, "position", "what", "expected", "found")
+    assert ("whole step", "all-reduce", "123", 128) in table(
+        deviations, DEVIATIONS, "position", "what", "expected", "found"
+    )
     assert any("does not prove all of the 61 layers" in note for note in counts.notes)
 
 
@@ -273,7 +367,11 @@ def test_draft_passes_are_counted_apart(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     ingest_into(home, write_trace(tmp_path / "d_rank0.json", events), run="x")
     counts, deviations, _ = answers(home, "x")
-    found = [row for row in table(counts, COUNTS, "position", "what", "expected", "mode") if row[0] == "draft passes"]
+    found = [
+        row
+        for row in table(counts, COUNTS, "position", "what", "expected", "mode")
+        if row[0] == "draft passes"
+    ]
     assert found == [("draft passes", "all-reduce", "3", 3), ("draft passes", "all-gather", "1", 1)]
     assert deviations.rows == []
 

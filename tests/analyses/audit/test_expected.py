@@ -19,7 +19,7 @@ def test_tensor_parallel_is_one_and_two_a_layer_and_a_gather() -> None:
     """123 all-reduces = 1 + 2 x 61; logits are gathered, which is no all-reduce."""
     assert calls(Layout(tp=8)) == {
         ("before_layers", "all-reduce"): "1", ("after_attention", "all-reduce"): "61", ("after_mlp", "all-reduce"): "1",
-        ("after_moe", "all-reduce"): "60", ("behind_layers", "all-gather"): "1",
+        ("after_moe", "all-reduce"): "60", ("after_layers", "all-gather"): "1",
     }  # fmt: skip
 
 
@@ -36,7 +36,11 @@ def test_data_parallel_attention_with_expert_parallel_exchanges_twice_a_moe_laye
 def test_both_leave_the_reduce_behind_experts_open() -> None:
     """With tensor parallel attention beside the exchange engines differ: none or one a MoE layer."""
     found = calls(Layout(tp=2, dp=4, ep=8))
-    assert (found["after_attention", "all-reduce"], found["after_moe", "all-reduce"], found["moe", "combine"]) == ("61", "0-60", "60")
+    assert (
+        found["after_attention", "all-reduce"],
+        found["after_moe", "all-reduce"],
+        found["moe", "combine"],
+    ) == ("61", "0-60", "60")
 
 
 def test_replicas_that_share_no_experts_are_as_one() -> None:
@@ -63,16 +67,28 @@ def test_each_draft_pass_is_a_small_model() -> None:
     """Embedding, two a layer, logits: three passes of one layer are nine all-reduces."""
     found = calls(Layout(tp=8), Shape(61, KIMI.moe, draft_passes=3))
     assert (found["draft", "all-reduce"], found["draft", "all-gather"]) == ("9", "3")
-    assert calls(Layout(tp=8, draft_layers=2), Shape(61, KIMI.moe, draft_passes=3))["draft", "all-reduce"] == "15"
+    assert (
+        calls(Layout(tp=8, draft_layers=2), Shape(61, KIMI.moe, draft_passes=3))["draft", "all-reduce"]
+        == "15"
+    )
 
 
 @pytest.mark.parametrize(
-    ("stage", "has_embedding", "has_logits", "messages"), [(0, True, False, "1+"), (1, False, False, "2+"), (2, False, True, "1+")]
+    ("stage", "has_embedding", "has_logits", "messages"),
+    [(0, True, False, "1+"), (1, False, False, "2+"), (2, False, True, "1+")],
 )
-def test_pipeline_stages_hold_their_part(stage: int, has_embedding: bool, has_logits: bool, messages: str) -> None:
+def test_pipeline_stages_hold_their_part(
+    stage: int, has_embedding: bool, has_logits: bool, messages: str
+) -> None:
     """Embedding on the first, logits on the last, messages between."""
-    rows = {(row.part, row.what): row for row in expected(Layout(tp=2, pp=3), Shape(20, frozenset(range(20)), stage=stage))}
-    assert ((("before_layers", "all-reduce") in rows), (("behind_layers", "all-gather") in rows)) == (has_embedding, has_logits)
+    rows = {
+        (row.part, row.what): row
+        for row in expected(Layout(tp=2, pp=3), Shape(20, frozenset(range(20)), stage=stage))
+    }
+    assert ((("before_layers", "all-reduce") in rows), (("after_layers", "all-gather") in rows)) == (
+        has_embedding,
+        has_logits,
+    )
     assert rows["any", "send/receive"].text() == messages
     assert rows["after_attention", "all-reduce"].text() == "20"
 
@@ -91,13 +107,20 @@ def test_every_row_has_a_reason() -> None:
         Layout(tp=2, sequence_parallel=True),
         Layout(tp=2, shared_apart=True),
     ]
-    assert all(len(row.reason) > 10 for layout in layouts for row in expected(layout, Shape(4, frozenset({2, 3}), 1, 0)))
+    assert all(
+        len(row.reason) > 10
+        for layout in layouts
+        for row in expected(layout, Shape(4, frozenset({2, 3}), 1, 0))
+    )
 
 
 def test_without_positions_rows_of_a_kind_are_one() -> None:
     """The whole step's number, and what it is made of."""
     rows = without_places(expected(Layout(tp=8), KIMI))
-    assert [(row.part, row.what, row.text()) for row in rows] == [("unknown", "all-reduce", "123"), ("unknown", "all-gather", "1")]
+    assert [(row.part, row.what, row.text()) for row in rows] == [
+        ("unknown", "all-reduce", "123"),
+        ("unknown", "all-gather", "1"),
+    ]
     assert rows[0].reason == "1 before the layers, 61 after attention, 1 after MLP, 60 after MoE"
 
 

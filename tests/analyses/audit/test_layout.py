@@ -9,10 +9,18 @@ import pytest
 from pipeline.analyses.audit.expected import Layout
 from pipeline.analyses.audit.layout import Said, layout_of
 
-NOTHING = {"has_reduce": True, "has_exchange": False, "has_scatter": False, "has_two_after_moe": False, "has_shared": False}
+NOTHING = {
+    "has_reduce": True,
+    "has_exchange": False,
+    "has_scatter": False,
+    "has_two_after_moe": False,
+    "has_shared": False,
+}
 
 
-def layout(config: dict[str, Any] | None = None, ranks: int = 8, named: dict[str, int] | None = None, **shown: bool) -> tuple[Layout, str]:
+def layout(
+    config: dict[str, Any] | None = None, ranks: int = 8, named: dict[str, int] | None = None, **shown: bool
+) -> tuple[Layout, str]:
     """The layout and all its notes."""
     found, notes = layout_of(Said(config or {}, ranks, named or {}), **(NOTHING | shown))
     return found, "; ".join(notes)

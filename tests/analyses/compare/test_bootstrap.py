@@ -6,11 +6,17 @@ import random
 
 import pytest
 
-from pipeline.analyses.compare.bootstrap import RESAMPLES, block_length, difference, resampled_medians, widening
+from pipeline.analyses.compare.bootstrap import (
+    RESAMPLES,
+    block_length,
+    difference,
+    resampled_medians,
+    widening,
+)
 
 
 def _noisy(count: int, mean: float, seed: int) -> list[float]:
-    draw = random.Random(seed)  # noqa: S311 (a fixed sequence is wanted)
+    draw = random.Random(seed)
     return [mean + draw.gauss(0, 0.01) for _ in range(count)]
 
 
@@ -29,7 +35,9 @@ def test_the_same_steps_and_seed_give_the_same_medians() -> None:
     assert len(first) == RESAMPLES
 
 
-@pytest.mark.parametrize(("steps", "factor"), [(8, 2 / 3**0.5 * 3.182 / 1.96), (27, 1.061 * 2.306 / 1.96), (1000, 1.017)])
+@pytest.mark.parametrize(
+    ("steps", "factor"), [(8, 2 / 3**0.5 * 3.182 / 1.96), (27, 1.061 * 2.306 / 1.96), (1000, 1.017)]
+)
 def test_few_blocks_are_widened_as_students_t_asks(steps: int, factor: float) -> None:
     """4 blocks: t(0.975, 3) = 3.182; 9 blocks: t(0.975, 8) = 2.306 (published tables), and the part that resampling takes away."""
     assert widening(steps) == pytest.approx(factor, rel=0.01)
@@ -42,7 +50,7 @@ def test_one_block_is_not_widened() -> None:
 
 def test_runs_of_drifting_noise_are_rarely_taken_for_different() -> None:
     """60 pairs of 16 steps whose neighbours are alike (correlation 0.5): at most a tenth has p under 5 %."""
-    draw = random.Random(11)  # noqa: S311 (a fixed sequence is wanted)
+    draw = random.Random(11)
 
     def drifting() -> list[float]:
         made, now = [], draw.gauss(0, 1)
@@ -51,7 +59,10 @@ def test_runs_of_drifting_noise_are_rarely_taken_for_different() -> None:
             made.append(now)
         return made
 
-    pairs = [(resampled_medians({"x": drifting()}, 1)["x"], resampled_medians({"x": drifting()}, 2)["x"]) for _ in range(60)]
+    pairs = [
+        (resampled_medians({"x": drifting()}, 1)["x"], resampled_medians({"x": drifting()}, 2)["x"])
+        for _ in range(60)
+    ]
     assert sum(difference(was, now).p < 0.05 for was, now in pairs) <= 6
 
 
@@ -66,8 +77,11 @@ def test_blocks_keep_neighbours_together() -> None:
     """Medians of a run that drifts move more than those of the same steps in another order."""
     drifting = [float(number) for number in range(27)]
     mixed = drifting[:]
-    random.Random(3).shuffle(mixed)  # noqa: S311 (a fixed sequence is wanted)
-    spread = {name: float(resampled_medians({"x": series}, 7)["x"].std()) for name, series in (("drift", drifting), ("mixed", mixed))}
+    random.Random(3).shuffle(mixed)
+    spread = {
+        name: float(resampled_medians({"x": series}, 7)["x"].std())
+        for name, series in (("drift", drifting), ("mixed", mixed))
+    }
     assert spread["drift"] > 1.3 * spread["mixed"]
 
 
@@ -88,7 +102,9 @@ def test_equal_runs_differ_by_chance_alone() -> None:
 
 def test_a_shift_is_outside_its_interval() -> None:
     """0.1 more with a spread of 0.01: the interval is around 0.1, and p the least that the resamples can tell."""
-    was, now = (resampled_medians({"x": _noisy(20, mean, seed)}, seed)["x"] for mean, seed in ((1.0, 1), (1.1, 2)))
+    was, now = (
+        resampled_medians({"x": _noisy(20, mean, seed)}, seed)["x"] for mean, seed in ((1.0, 1), (1.1, 2))
+    )
     found = difference(was, now)
     assert 0.08 < found.low < 0.1 < found.high < 0.12
     assert found.p == pytest.approx(2 / (RESAMPLES + 1))

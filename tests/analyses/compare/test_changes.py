@@ -7,30 +7,38 @@ from collections.abc import Mapping
 
 import pytest
 
-from pipeline.analyses.compare.changes import WALL, WHOLE, Row, table
-from pipeline.analyses.compare.sample import Side
+from pipeline.analyses.compare.changes import WALL, WHOLE, RowChange, table
+from pipeline.analyses.compare.sample import Sample
 
 
-def side(means: Mapping[str, float], *, steps: int = 12, seed: int = 0, spread: float = 0.001, exposed: float = 1.0) -> Side:
+def side(
+    means: Mapping[str, float], *, steps: int = 12, seed: int = 0, spread: float = 0.001, exposed: float = 1.0
+) -> Sample:
     """A side whose rollups vary a little around their means; wall is their sum, and one step has none."""
-    draw = random.Random(seed)  # noqa: S311 (a fixed sequence is wanted)
+    draw = random.Random(seed)
     busy = {name: [ms * (1 + draw.gauss(0, spread)) for _ in range(steps)] for name, ms in means.items()}
     shown = {name: [exposed * ms for ms in series] for name, series in busy.items()}
     wall = [sum(parts) for parts in zip(*busy.values(), strict=True)][:-1]
-    return Side(f"run-{seed}", "kineto", "decode", steps, 0, 2, wall, busy, shown, {}, {})
+    return Sample(f"run-{seed}", "kineto", "decode", steps, 0, 2, wall, busy, shown, {}, {})
 
 
 BASE = {"GEMM": 4.0, "AllReduce": 1.0, "Routing": 0.5}
 
 
-def by_name(rows: list[Row]) -> dict[str, Row]:
+def by_name(rows: list[RowChange]) -> dict[str, RowChange]:
     """Rows by name."""
     return {row.name: row for row in rows}
 
 
 def test_wall_and_the_whole_come_first_then_the_largest() -> None:
     """The order of the table."""
-    assert [row.name for row in table(side(BASE), side(BASE, seed=1))] == [WALL, WHOLE, "GEMM", "AllReduce", "Routing"]
+    assert [row.name for row in table(side(BASE), side(BASE, seed=1))] == [
+        WALL,
+        WHOLE,
+        "GEMM",
+        "AllReduce",
+        "Routing",
+    ]
 
 
 def test_a_rollup_that_came_and_one_that_went_are_changes() -> None:

@@ -7,19 +7,27 @@ from typing import Any
 
 import pytest
 
-from pipeline.analyses.compare.comparable import CARE, REFUSED, Fact, facts, in_words, is_other_work, verdict_report
-from pipeline.analyses.compare.sample import Side
-from pipeline.analyses.compare.workload import Work
+from pipeline.analyses.compare.comparable import (
+    CARE,
+    REFUSED,
+    Fact,
+    facts,
+    in_words,
+    is_other_work,
+    verdict_report,
+)
+from pipeline.analyses.compare.sample import Sample
+from pipeline.analyses.compare.workload import Workload
 
-SIDE = Side("a", "kineto", "decode", 8, 0, 2, [10.0] * 8, {}, {}, {}, {})
+SIDE = Sample("a", "kineto", "decode", 8, 0, 2, [10.0] * 8, {}, {}, {}, {})
 ONE = (1.0, 1.0, 1.0, 1.0)
-WORK = Work(
+WORK = Workload(
     config={"layers": 61, "experts": 384, "tp": 8, "model": "k"}, gpu="H200", world=8, ranks=8, requests=ONE, prompt_tokens=None, graph_tokens=ONE,
     context=1000.0, layers=61, expert_layers=60, kernels=1783, inflation=1.2,
 )  # fmt: skip
 
 
-def judged(side: Side = SIDE, **changed: Any) -> list[Fact]:
+def judged(side: Sample = SIDE, **changed: Any) -> list[Fact]:
     """Facts against a side with something changed."""
     return facts(SIDE, side, WORK, replace(WORK, **changed))
 
@@ -34,7 +42,17 @@ def test_the_same_in_everything_is_the_same_work() -> None:
     found = judged()
     assert in_words(found) == "the same work"
     names = {one.name for one in found}
-    assert {"GPU", "world size", "source", "phase", "global batch", "graph tokens", "context", "model: as said", "inflation"} <= names
+    assert {
+        "GPU",
+        "world size",
+        "source",
+        "phase",
+        "global batch",
+        "graph tokens",
+        "context",
+        "model: as said",
+        "inflation",
+    } <= names
     assert {one.verdict for one in found} == {"same"}
     assert not is_other_work(found)
 
@@ -62,8 +80,10 @@ def test_what_changes_the_work_is_refused(name: str, changed: dict[str, Any]) ->
     assert in_words(found) == f"different work: {name} {one.before} against {one.after}"
 
 
-@pytest.mark.parametrize(("name", "side"), [("source", replace(SIDE, source="nsys")), ("phase", replace(SIDE, phase="verify"))])
-def test_another_instrument_or_phase_is_refused(name: str, side: Side) -> None:
+@pytest.mark.parametrize(
+    ("name", "side"), [("source", replace(SIDE, source="nsys")), ("phase", replace(SIDE, phase="verify"))]
+)
+def test_another_instrument_or_phase_is_refused(name: str, side: Sample) -> None:
     """Sources are not mixed; verifying is not decoding."""
     assert fact(judged(side), name).means == REFUSED
 
@@ -103,7 +123,9 @@ def test_what_nothing_tells_is_not_taken_for_the_same(name: str, changed: dict[s
     assert in_words(found) == f"the same work, as far as known. Not known: {name}"
 
 
-@pytest.mark.parametrize("changed", [{"context": 1040.0}, {"inflation": 1.25}, {"requests": (1.0, 1.0, 1.0, 1.01)}])
+@pytest.mark.parametrize(
+    "changed", [{"context": 1040.0}, {"inflation": 1.25}, {"requests": (1.0, 1.0, 1.0, 1.01)}]
+)
 def test_small_differences_of_measured_facts_are_the_same(changed: dict[str, Any]) -> None:
     """5 % of context and inflation, 2 % of the mean batch."""
     assert in_words(judged(**changed)) == "the same work"
@@ -120,7 +142,9 @@ def test_prompt_tokens_count_where_there_are_prompts() -> None:
 def test_no_graph_on_either_side_is_the_same() -> None:
     """Eager runs."""
     work = replace(WORK, graph_tokens=None)
-    assert fact(facts(SIDE, SIDE, work, work), "graph tokens") == Fact("graph tokens", "no graph", "no graph", "same")
+    assert fact(facts(SIDE, SIDE, work, work), "graph tokens") == Fact(
+        "graph tokens", "no graph", "no graph", "same"
+    )
 
 
 def test_nothing_said_of_the_model_says_what_to_say() -> None:
@@ -133,5 +157,8 @@ def test_nothing_said_of_the_model_says_what_to_say() -> None:
 def test_the_report_holds_every_fact_with_its_meaning() -> None:
     """The verdict in its title; a difference with what it means."""
     report = verdict_report(judged(gpu="B200"))
-    assert report.title == "Can they be compared? the same work, as far as known; read with care: GPU H200 against B200"
+    assert (
+        report.title
+        == "Can they be compared? the same work, as far as known; read with care: GPU H200 against B200"
+    )
     assert ["GPU", "H200", "B200", "differs", CARE] in report.rows

@@ -57,7 +57,11 @@ def rows(home: Home, a: str, b: str, **options: Any) -> dict[str, dict[str, Any]
 
 def changed(home: Home, a: str, b: str, **options: Any) -> dict[str, str]:
     """What is called a change."""
-    return {name: row["change"] for name, row in rows(home, a, b, **options).items() if row["change"] != "within noise"}
+    return {
+        name: row["change"]
+        for name, row in rows(home, a, b, **options).items()
+        if row["change"] != "within noise"
+    }
 
 
 def test_identical_captures_do_not_differ(home: Home) -> None:
@@ -76,7 +80,11 @@ def test_repeats_of_one_configuration_do_not_differ(home: Home, other: str) -> N
 
 def test_a_row_that_was_slowed_by_ten_per_cent_is_found_alone(home: Home) -> None:
     """GEMM: 8 ms to 8.8; wall and all GPU time with it; no other row."""
-    assert changed(home, "base", "slower") == {"Wall per step": "higher", "All GPU time": "higher", "GEMM": "higher"}
+    assert changed(home, "base", "slower") == {
+        "Wall per step": "higher",
+        "All GPU time": "higher",
+        "GEMM": "higher",
+    }
     row = rows(home, "base", "slower")["GEMM"]
     assert row["delta_pct"] == pytest.approx(10, abs=0.1)
     assert row["low_ms"] < row["delta_ms"] < row["high_ms"]
@@ -97,7 +105,9 @@ def test_on_a_screen_the_table_stands_in_two_parts(home: Home) -> None:
         cells = dict(zip(COLUMNS, row, strict=True))
         for part in (first, second):
             found = [dict(zip(part.columns, one, strict=True)) for one in part.rows if one[0] == row[0]]
-            assert found == [{name: cells[name] for name in part.columns}] or (part is second and cells["calls_before"] is None and not found)
+            assert found == [{name: cells[name] for name in part.columns}] or (
+                part is second and cells["calls_before"] is None and not found
+            )
 
 
 def test_the_same_question_has_the_same_answer(home: Home) -> None:
@@ -112,7 +122,10 @@ def test_the_noise_floor_is_two_per_cent_unless_it_is_measured(home: Home) -> No
     measured = rows(home, "base", "slower", noise=repeats)["GEMM"]["noise_ms"]
     assert 0 < measured < 0.05
     notes = asked(home, "base", "slower", noise=repeats[:1])[0][0].notes
-    assert any("repeats (base, repeat-1)" in note and "of 2 captures, so a further one may differ by more" in note for note in notes)
+    assert any(
+        "repeats (base, repeat-1)" in note and "of 2 captures, so a further one may differ by more" in note
+        for note in notes
+    )
 
 
 def test_a_measured_floor_finds_what_two_per_cent_hide(home: Home, tmp_path: Path) -> None:
@@ -124,7 +137,9 @@ def test_a_measured_floor_finds_what_two_per_cent_hide(home: Home, tmp_path: Pat
 
 def test_a_repeat_of_other_work_is_refused(home: Home) -> None:
     """It would call every difference noise; so would one of the two runs themselves."""
-    with pytest.raises(UsageError, match="sixteen is no repeat of base: different work: global batch 1 against 16"):
+    with pytest.raises(
+        UsageError, match="sixteen is no repeat of base: different work: global batch 1 against 16"
+    ):
         asked(home, "base", "slower", noise=["sixteen"])
     with pytest.raises(UsageError, match="named twice"):
         asked(home, "base", "slower", noise=["slower"])
@@ -142,7 +157,10 @@ def test_the_masked_bottleneck_is_told_from_the_numbers(home: Home) -> None:
 def test_at_another_batch_only_the_share_rose(home: Home) -> None:
     """The same numbers, and no claim."""
     notes = asked(home, "casts", "sixteen", anyway=True)[0][0].notes
-    assert notes[0] == "cast fell by 40.1 ms; all-reduce is now 51.5 % (was 16 %): its share rose (the batch is not known to be the same)"
+    assert (
+        notes[0]
+        == "cast fell by 40.1 ms; all-reduce is now 51.5 % (was 16 %): its share rose (the batch is not known to be the same)"
+    )
 
 
 def test_a_custom_all_reduce_that_fell_back_to_nccl_is_named(home: Home) -> None:
@@ -192,7 +210,9 @@ def test_a_limit_looks_at_rollups_where_too_few_steps_have_a_wall(home: Home, tm
     plant(home, tmp_path, "five", STEP, steps=5, seed=10)
     reports, over = asked(home, "base", "five", fail_over=0.05)
     assert not over
-    assert [note for note in reports[0].notes if ("over" in note and "limit" in note) or "--fail-over" in note] == [
+    assert [
+        note for note in reports[0].notes if ("over" in note and "limit" in note) or "--fail-over" in note
+    ] == [
         "nothing is over the limit of 5 %",
         "--fail-over looks at rollups only: too few steps have a wall time",
     ]
@@ -223,7 +243,9 @@ def test_wall_alone_can_be_over_the_limit(home: Home, tmp_path: Path) -> None:
         put(home, [write_trace(tmp_path / run / "serve-rank-0.json", built.events, header(0, 1))], run)
     reports, over = asked(home, "tight", "loose", fail_over=0.05)
     assert over
-    assert next(note for note in reports[0].notes if note.startswith("over the limit")).startswith("over the limit of 5 %: Wall per step +")
+    assert next(note for note in reports[0].notes if note.startswith("over the limit")).startswith(
+        "over the limit of 5 %: Wall per step +"
+    )
     assert changed(home, "tight", "loose") == {"Wall per step": "higher"}
 
 
@@ -256,7 +278,10 @@ def test_waiting_stands_apart_from_the_floor(home: Home, tmp_path: Path) -> None
     row = rows(home, "prompt", "late")["AllReduce"]
     assert (row["floor_before_ms"], row["floor_after_ms"]) == (0.035, 0.035)
     assert (row["wait_before_ms"], row["wait_after_ms"]) == (0.0, 0.1)
-    assert "AllReduce rose by 0.100 ms: waiting +0.100, floor +0.000" in asked(home, "prompt", "late")[0][0].notes
+    assert (
+        "AllReduce rose by 0.100 ms: waiting +0.100, floor +0.000"
+        in asked(home, "prompt", "late")[0][0].notes
+    )
 
 
 def test_where_waiting_cannot_be_told_apart_this_is_said(home: Home, tmp_path: Path) -> None:
@@ -264,9 +289,16 @@ def test_where_waiting_cannot_be_told_apart_this_is_said(home: Home, tmp_path: P
     for run, seed in (("alone", 1), ("alone-too", 2)):
         put(home, write(tmp_path / run, [STEP] * 8, seed=seed)[:1], run)
     found = rows(home, "alone", "alone-too")["AllReduce"]
-    assert [found[name] for name in ("floor_before_ms", "floor_after_ms", "wait_before_ms", "wait_after_ms")] == [None] * 4
+    assert [
+        found[name] for name in ("floor_before_ms", "floor_after_ms", "wait_before_ms", "wait_after_ms")
+    ] == [None] * 4
     notes = asked(home, "alone", "alone-too")[0][0].notes
-    assert any(note.startswith("AllReduce: waiting cannot be told apart in run alone (one_rank), alone-too (one_rank)") for note in notes)
+    assert any(
+        note.startswith(
+            "AllReduce: waiting cannot be told apart in run alone (one_rank), alone-too (one_rank)"
+        )
+        for note in notes
+    )
 
 
 @pytest.mark.parametrize(("text", "value"), [("5%", 0.05), ("0.05", 0.05), ("12.5 %", 0.125), ("0", 0.0)])
@@ -301,7 +333,10 @@ def captures(shared_traces: Path, tmp_path_factory: pytest.TempPathFactory) -> H
 
 def test_two_captures_of_one_configuration_do_not_differ(captures: Home) -> None:
     """A against itself with scopes and shapes recorded: no row, nor wall, is a change in either direction; no kernel has another name."""
-    for pair in (("A_nccl_graph_b1", "A_nccl_graph_b1_scopes"), ("A_nccl_graph_b1_scopes", "A_nccl_graph_b1")):
+    for pair in (
+        ("A_nccl_graph_b1", "A_nccl_graph_b1_scopes"),
+        ("A_nccl_graph_b1_scopes", "A_nccl_graph_b1"),
+    ):
         assert changed(captures, *pair) == {}
         reports, over = asked(captures, *pair, fail_over=0.0)
         assert not over

@@ -9,7 +9,23 @@ from pipeline.analyses.compare.fdr import LIMIT, adjusted
 
 def test_the_published_example() -> None:
     """The 15 p-values of Benjamini and Hochberg (1995), section 4: at 5 % the first four are rejected."""
-    published = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262, 0.5719, 0.6528, 0.7590, 1.0]
+    published = [
+        0.0001,
+        0.0004,
+        0.0019,
+        0.0095,
+        0.0201,
+        0.0278,
+        0.0298,
+        0.0344,
+        0.0459,
+        0.3240,
+        0.4262,
+        0.5719,
+        0.6528,
+        0.7590,
+        1.0,
+    ]
     found = adjusted(published)
     assert [q < LIMIT for q in found] == [True] * 4 + [False] * 11
     assert found[:4] == pytest.approx([0.0015, 0.003, 0.0095, 0.035625])

@@ -39,18 +39,29 @@ def test_the_same_step_has_no_change() -> None:
 
 def test_another_name_of_the_same_kind_at_its_place_is_renamed() -> None:
     """By kind, role and neighbours."""
-    assert told(changes(step(*BASE), step(*with_other("o", "o_new gemm o_proj")))) == [("renamed", "o", "o_new")]
+    assert told(changes(step(*BASE), step(*with_other("o", "o_new gemm o_proj")))) == [
+        ("renamed", "o", "o_new")
+    ]
 
 
 def test_roles_tell_two_gemms_apart() -> None:
     """Both changed, and took each other's place in time: each is still paired with its role."""
-    after = step("norm_1 norm", "o_new gemm o_proj", "attend attention", "q_new gemm q_a", "reduce allreduce", "norm_2 norm")
+    after = step(
+        "norm_1 norm",
+        "o_new gemm o_proj",
+        "attend attention",
+        "q_new gemm q_a",
+        "reduce allreduce",
+        "norm_2 norm",
+    )
     assert sorted(told(changes(step(*BASE), after))) == [("renamed", "o", "o_new"), ("renamed", "q", "q_new")]
 
 
 def test_a_kernel_of_another_kind_in_the_same_place_is_renamed() -> None:
     """A cast in the place of a norm: the neighbours tell."""
-    assert told(changes(step(*BASE), step(*with_other("norm_1", "to_copy cast")))) == [("renamed", "norm_1", "to_copy")]
+    assert told(changes(step(*BASE), step(*with_other("norm_1", "to_copy cast")))) == [
+        ("renamed", "norm_1", "to_copy")
+    ]
 
 
 def test_what_has_no_partner_appeared_or_vanished() -> None:
@@ -63,7 +74,9 @@ def test_names_that_stay_but_are_called_more_or_less_are_said_so() -> None:
     """Two calls more; one less."""
     more = with_other("reduce", "reduce allreduce - 3")
     assert told(changes(step(*BASE), step(*more))) == [("more calls", None, "reduce")] * 2
-    assert told(changes(step(*more), step(*with_other("reduce", "reduce allreduce - 2")))) == [("fewer calls", "reduce", None)]
+    assert told(changes(step(*more), step(*with_other("reduce", "reduce allreduce - 2")))) == [
+        ("fewer calls", "reduce", None)
+    ]
 
 
 def test_a_role_that_is_proven_on_one_side_only_is_no_change() -> None:
@@ -74,19 +87,32 @@ def test_a_role_that_is_proven_on_one_side_only_is_no_change() -> None:
 
 def test_a_name_that_took_another_role_is_a_change_of_both() -> None:
     """The kernel of one GEMM now serves the other, which gave way."""
-    after = step("norm_1 norm", "q_new gemm q_a", "attend attention", "q gemm o_proj", "reduce allreduce", "norm_2 norm")
+    after = step(
+        "norm_1 norm",
+        "q_new gemm q_a",
+        "attend attention",
+        "q gemm o_proj",
+        "reduce allreduce",
+        "norm_2 norm",
+    )
     assert sorted(told(changes(step(*BASE), after))) == [("renamed", "o", "q"), ("renamed", "q", "q_new")]
 
 
 def test_of_several_partners_the_most_similar_name_is_taken() -> None:
     """Template arguments of the same kernel rather than another kernel."""
     before, after = step("tile<1> gemm", "split<1> gemm"), step("split<2> gemm", "tile<2> gemm")
-    assert sorted(told(changes(before, after))) == [("renamed", "split<1>", "split<2>"), ("renamed", "tile<1>", "tile<2>")]
+    assert sorted(told(changes(before, after))) == [
+        ("renamed", "split<1>", "split<2>"),
+        ("renamed", "tile<1>", "tile<2>"),
+    ]
 
 
 def test_places_are_compared_each_with_itself() -> None:
     """A kernel that moved from one layer to another vanished there and appeared here."""
-    before, after = step("x norm", place=0) + step("y norm", place=1), step("x norm", place=1) + step("y norm", place=0)
+    before, after = (
+        step("x norm", place=0) + step("y norm", place=1),
+        step("x norm", place=1) + step("y norm", place=0),
+    )
     assert told(changes(before, after)) == [("renamed", "x", "y"), ("renamed", "y", "x")]
 
 

@@ -10,7 +10,9 @@ import pytest
 from pipeline.analyses.compare.masked import Moved, percent, sentences
 
 CALLS = (123, 123, 123)
-CAST = Moved("Cast and quantize", 40.1, 0.0, 0.1, "lower", "lower", 40.1 / 58.173, 0.0, (61, 61, 61), None, "cast")
+CAST = Moved(
+    "Cast and quantize", 40.1, 0.0, 0.1, "lower", "lower", 40.1 / 58.173, 0.0, (61, 61, 61), None, "cast"
+)
 REDUCE = Moved("AllReduce", 9.308, 9.308, 0.186, "within noise", "within noise", 0.16, 0.515, CALLS, CALLS)
 REST = Moved("GEMM", 8.765, 8.765, 0.175, "within noise", "within noise", 0.151, 0.485, (1, 1, 1), (1, 1, 1))
 BEGIN = "cast fell by 40.1 ms; all-reduce is now 51.5 % (was 16 %)"
@@ -23,7 +25,10 @@ def said(reduce: Moved = REDUCE, *, cast: Moved = CAST, is_same_batch: bool = Tr
 
 def test_a_bottleneck_that_was_hidden_is_said_to_have_been_masked() -> None:
     """The sentence, word for word."""
-    assert said() == f"{BEGIN}, its ms, calls and exposed time unchanged within noise at the same batch: it was masked, not created"
+    assert (
+        said()
+        == f"{BEGIN}, its ms, calls and exposed time unchanged within noise at the same batch: it was masked, not created"
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,11 +65,16 @@ def test_a_fall_too_small_to_lift_the_share_is_no_cause() -> None:
 
 def test_every_large_row_that_rose_has_its_sentence_largest_first() -> None:
     """At most three; small ones and small rises have none."""
-    found = sentences([REST, CAST, REDUCE, replace(REST, name="Routing", share_before=0.01, share_after=0.05)], is_same_batch=True)
+    found = sentences(
+        [REST, CAST, REDUCE, replace(REST, name="Routing", share_before=0.01, share_after=0.05)],
+        is_same_batch=True,
+    )
     assert [text.split("; ")[1].split(" is now")[0] for text in found] == ["all-reduce", "GEMM"]
 
 
-@pytest.mark.parametrize(("share", "text"), [(0.515, "51.5 %"), (0.16, "16 %"), (0.1604, "16 %"), (1.0, "100 %")])
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.515, "51.5 %"), (0.16, "16 %"), (0.1604, "16 %"), (1.0, "100 %")]
+)
 def test_shares_are_written_without_idle_decimals(share: float, text: str) -> None:
     """One decimal, where it is one."""
     assert percent(share) == text

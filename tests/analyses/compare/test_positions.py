@@ -6,8 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.analyses.compare.positions import BEFORE_LAYERS, BEHIND_LAYERS, WHOLE_STEP, Kernel, kernels_of, where
-from pipeline.analyses.compare.sample import side_of
+from pipeline.analyses.compare.positions import (
+    AFTER_LAYERS,
+    BEFORE_LAYERS,
+    WHOLE_STEP,
+    Kernel,
+    kernels_of,
+    where,
+)
+from pipeline.analyses.compare.sample import sample_of
 from pipeline.lake.home import Home
 from pipeline.lake.reading import reading
 from tests.support.compared import CAST, STEP, put, write
@@ -29,14 +36,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 def kernels(home: Home, *, is_whole: bool = False) -> list[Kernel]:
     """Those of the usual step."""
     with reading(home) as con:
-        return kernels_of(con, side_of(con, "x", "kineto", "decode"), is_whole=is_whole)
+        return kernels_of(con, sample_of(con, "x", "kineto", "decode"), is_whole=is_whole)
 
 
 def test_each_kernel_has_its_layer_or_its_side_of_them(home: Home) -> None:
     """The embedding before the layers, sampling behind."""
     found = kernels(home)
     assert {k.place for k in found if k.name == EMBED} == {BEFORE_LAYERS}
-    assert {k.place for k in found if k.name.startswith("at::native::reduce_kernel<512")} == {BEHIND_LAYERS}
+    assert {k.place for k in found if k.name.startswith("at::native::reduce_kernel<512")} == {AFTER_LAYERS}
     assert ARGMAX.startswith("void at::native::reduce_kernel<512")
     assert sorted(k.place for k in found if "FlashAttnFwdSm90" in k.name) == [0, 1]
     assert "FlashAttnFwdSm90" in MLA
@@ -51,7 +58,9 @@ def test_calls_are_those_of_the_usual_step(home: Home) -> None:
 
 def test_the_time_is_that_of_one_call(home: Home) -> None:
     """2.327 ms of each all-reduce, within what the steps vary by."""
-    assert [k.ms for k in kernels(home) if k.category == "allreduce"] == pytest.approx([2.327, 2.327], rel=0.002)
+    assert [k.ms for k in kernels(home) if k.category == "allreduce"] == pytest.approx(
+        [2.327, 2.327], rel=0.002
+    )
 
 
 def test_the_whole_step_can_be_one_place(home: Home) -> None:
@@ -66,7 +75,7 @@ def test_the_whole_step_can_be_one_place(home: Home) -> None:
     [
         ([3], "layer 3"),
         ([1, 2, 3, 5, 7, 8], "layers 1-3, 5, 7-8"),
-        ([BEFORE_LAYERS, 0, BEHIND_LAYERS], "layer 0, before the first layer, behind the layers"),
+        ([BEFORE_LAYERS, 0, AFTER_LAYERS], "layer 0, before the first layer, after the layers"),
         ([WHOLE_STEP, WHOLE_STEP], "whole step"),
     ],
 )

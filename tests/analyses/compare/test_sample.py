@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.analyses.compare.sample import Side, chosen, phases_of, side_of
+from pipeline.analyses.compare.sample import Sample, chosen, phases_of, sample_of
 from pipeline.errors import UsageError
 from pipeline.lake.home import Home
 from pipeline.lake.reading import reading
@@ -29,10 +29,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     return home
 
 
-def side(home: Home, run: str, phase: str = "decode") -> Side:
+def side(home: Home, run: str, phase: str = "decode") -> Sample:
     """A side."""
     with reading(home) as con:
-        return side_of(con, run, "kineto", phase)
+        return sample_of(con, run, "kineto", phase)
 
 
 def test_a_step_is_the_mean_over_ranks(home: Home) -> None:
@@ -68,7 +68,9 @@ def test_categories_add_up_to_their_rollup(home: Home) -> None:
     found = side(home, "x")
     parts = [series for (rollup, _), series in found.by_category.items() if rollup == "Everything else"]
     assert len(parts) > 1
-    assert [sum(values) for values in zip(*parts, strict=True)] == pytest.approx(list(found.of("Everything else")))
+    assert [sum(values) for values in zip(*parts, strict=True)] == pytest.approx(
+        list(found.of("Everything else"))
+    )
 
 
 def test_a_step_that_a_rank_lacks_is_left_out_and_counted(home: Home) -> None:

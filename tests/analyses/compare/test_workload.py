@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.analyses.compare.sample import side_of
-from pipeline.analyses.compare.workload import Work, work_of
+from pipeline.analyses.compare.sample import sample_of
+from pipeline.analyses.compare.workload import Workload, workload_of
 from pipeline.lake.home import Home
 from pipeline.lake.reading import reading
 from tests.support.builders import StepBuilder, header, write_trace
 from tests.support.compared import STEP, put, write
-from tests.support.compared import Work as Kernels
+from tests.support.compared import Workload as Kernels
 from tests.support.served import serve
 
 FOUR = "execute_context_0(0)_generation_4(4)"
@@ -37,10 +37,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     return home
 
 
-def work(home: Home, run: str, phase: str = "decode") -> Work:
+def work(home: Home, run: str, phase: str = "decode") -> Workload:
     """What it did."""
     with reading(home) as con:
-        return work_of(con, side_of(con, run, "kineto", phase))
+        return workload_of(con, sample_of(con, run, "kineto", phase))
 
 
 def test_requests_are_counted_over_the_steps(home: Home) -> None:
@@ -64,7 +64,13 @@ def test_graph_tokens_are_the_padded_size(home: Home) -> None:
 def test_hardware_and_model_are_read_from_trace_and_description(home: Home) -> None:
     """GPU, ranks, layers proven, facts said."""
     found = work(home, "told")
-    assert (found.gpu, found.world, found.ranks, found.layers, found.expert_layers) == ("NVIDIA H200", 2, 2, 2, None)
+    assert (found.gpu, found.world, found.ranks, found.layers, found.expert_layers) == (
+        "NVIDIA H200",
+        2,
+        2,
+        2,
+        None,
+    )
     assert (found.config["tp"], found.context) == (2, 300)
     assert found.kernels == len(STEP) + 3
 

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.analyses.formulas import Interval, cliff, remote_ranks
 from pipeline.analyses.latency import Curve
-from pipeline.analyses.whatif.ep import Case, Compute, Mode, Row, communication, messages, with_compute
+from pipeline.analyses.whatif.ep import Case, Compute, Estimate, Mode, communication, messages, with_compute
 from pipeline.analyses.whatif.whatif import crossover_note
 
 TOKEN = 14336.0
@@ -40,7 +40,14 @@ def test_beyond_the_cliff_sharing_experts_out_loses() -> None:
     """All-to-all 19 us at 1 token and 1007 us at 16: EP wins at 1 token and loses at 16."""
     exchange = curve("all_to_all", (1, 19), (16, 1007))
     found = [
-        communication(CAMPAIGN, t, {"all_reduce": FLAT, "all_to_all": exchange}, ("all_to_all", "all_to_all"), extrapolate=False) for t in (1, 16)
+        communication(
+            CAMPAIGN,
+            t,
+            {"all_reduce": FLAT, "all_to_all": exchange},
+            ("all_to_all", "all_to_all"),
+            extrapolate=False,
+        )
+        for t in (1, 16)
     ]
     assert [row.verdict for row in found] == [True, False]
     assert cliff(list(exchange.points)) is not None
@@ -52,7 +59,11 @@ def test_beyond_the_cliff_sharing_experts_out_loses() -> None:
 def test_data_parallel_attention_removes_every_all_reduce() -> None:
     """Nothing of the 11.17 ms stays; each of 60 MoE layers gathers and scatters."""
     case = replace(CAMPAIGN, mode="dp_ep")
-    curves = {"all_reduce": FLAT, "all_gather": curve("all_gather", (1, 20), (64, 20)), "reduce_scatter": curve("reduce_scatter", (1, 30), (64, 30))}
+    curves = {
+        "all_reduce": FLAT,
+        "all_gather": curve("all_gather", (1, 20), (64, 20)),
+        "reduce_scatter": curve("reduce_scatter", (1, 30), (64, 30)),
+    }
     row = communication(case, 1, curves, ("all_gather", "reduce_scatter"), extrapolate=False)
     assert (row.global_tokens, row.now_ms, row.removed_ms) == (8, 11.17, 11.17)
     assert (row.after.low, row.after.high) == pytest.approx((60 * 50 * 0.8 / 1e3, 60 * 50 / 1e3))
@@ -61,12 +72,20 @@ def test_data_parallel_attention_removes_every_all_reduce() -> None:
 def test_sharing_experts_out_under_tensor_parallelism_changes_no_call() -> None:
     """What is removed and added is nothing."""
     row = communication(replace(CAMPAIGN, mode="tp_ep"), 4, {"all_reduce": FLAT}, (), extrapolate=False)
-    assert (row.removed_ms, row.added, row.after, row.is_same) == (0, Interval(0, 0), Interval(11.17, 11.17), True)
+    assert (row.removed_ms, row.added, row.after, row.is_same) == (
+        0,
+        Interval(0, 0),
+        Interval(11.17, 11.17),
+        True,
+    )
 
 
 def test_all_reduces_grow_with_the_message() -> None:
     """Before and removed follow the table from the traced size to the asked one."""
-    curves = {"all_reduce": curve("all_reduce", (1, 78), (16, 156)), "all_to_all": curve("all_to_all", (1, 25), (16, 25))}
+    curves = {
+        "all_reduce": curve("all_reduce", (1, 78), (16, 156)),
+        "all_to_all": curve("all_to_all", (1, 25), (16, 25)),
+    }
     row = communication(CAMPAIGN, 16, curves, ("all_to_all", "all_to_all"), extrapolate=False)
     assert (row.now_ms, row.removed_ms) == pytest.approx((22.34, 9.36))
 
@@ -78,7 +97,10 @@ def test_outside_the_table_is_refused(tokens: int, outside: str) -> None:
     row = communication(CAMPAIGN, tokens, curves, ("all_to_all", "all_to_all"), extrapolate=False)
     assert row.outside == f"{outside} of that size is outside the table"
     assert row.verdict is None
-    assert communication(CAMPAIGN, tokens, curves, ("all_to_all", "all_to_all"), extrapolate=True).outside is None
+    assert (
+        communication(CAMPAIGN, tokens, curves, ("all_to_all", "all_to_all"), extrapolate=True).outside
+        is None
+    )
 
 
 def test_what_is_exchanged() -> None:
@@ -98,10 +120,12 @@ def test_what_is_exchanged() -> None:
 COMPUTE = Compute(moe_ms=2.4, gemm_ms=2.9, attention_ms=3.2, rest_ms=2.0)
 
 
-def computed(mode: Mode, tokens: int, load: float = 2.0, points: Mapping[str, Curve] = MappingProxyType({})) -> tuple[float, float, float]:
+def computed(
+    mode: Mode, tokens: int, load: float = 2.0, points: Mapping[str, Curve] = MappingProxyType({})
+) -> tuple[float, float, float]:
     """Compute alone, now and after: a step whose communication is nothing."""
     case = replace(CAMPAIGN, mode=mode, compute=COMPUTE, load=load)
-    row = with_compute(case, Row(tokens, case.global_tokens(tokens)), dict(points))
+    row = with_compute(case, Estimate(tokens, case.global_tokens(tokens)), dict(points))
     return row.now_ms, row.after.low, row.after.high
 
 
@@ -127,15 +151,19 @@ def test_measured_points_replace_the_rules() -> None:
 
 def test_attention_grows_once_it_fills_the_memory() -> None:
     """At a quarter of its bandwidth, from 4 tokens on; where that is not known it stays."""
-    case = replace(CAMPAIGN, mode="tp_ep", experts=8, top_k=8, compute=replace(COMPUTE, attention_load=0.25), load=1.0)
-    assert [with_compute(case, Row(t, t), {}).now_ms for t in (1, 4, 8)] == [pytest.approx(v) for v in (10.5, 10.5, 10.5 + 3.2)]
+    case = replace(
+        CAMPAIGN, mode="tp_ep", experts=8, top_k=8, compute=replace(COMPUTE, attention_load=0.25), load=1.0
+    )
+    assert [with_compute(case, Estimate(t, t), {}).now_ms for t in (1, 4, 8)] == [
+        pytest.approx(v) for v in (10.5, 10.5, 10.5 + 3.2)
+    ]
     unknown = replace(case, compute=COMPUTE)
-    assert with_compute(unknown, Row(64, 64), {}).now_ms == pytest.approx(10.5)
+    assert with_compute(unknown, Estimate(64, 64), {}).now_ms == pytest.approx(10.5)
 
 
 def test_without_compute_or_answer_a_row_stays_as_it_is() -> None:
     """A refusal is not made up for, and unknown experts leave communication alone."""
-    refused = Row(1, 1, outside="no")
+    refused = Estimate(1, 1, outside="no")
     assert with_compute(replace(CAMPAIGN, compute=COMPUTE), refused, {}) is refused
-    row = Row(1, 1, 1.0)
+    row = Estimate(1, 1, 1.0)
     assert with_compute(replace(CAMPAIGN, compute=COMPUTE, experts=None), row, {}) is row

@@ -43,7 +43,11 @@ def test_a_run_with_others_at_larger_batches(served: Home) -> None:
     """Steps of 1, 2 and 4 tokens take the same here: drafts cost their own time alone."""
     with reading(served) as con:
         (found,) = speculate_reports(con, ["x", "two", "four"], drafts=(1, 3, 7), draft_ms=0.0)
-    assert [row[-1] for row in found.rows] == ["always pays", "always pays", "refused: outside the measured steps"]
+    assert [row[-1] for row in found.rows] == [
+        "always pays",
+        "always pays",
+        "refused: outside the measured steps",
+    ]
     assert [row[1] for row in found.rows] == [2, 4, None]
     assert any("1: 0." in note and "2: 0." in note for note in found.notes)
 
@@ -61,7 +65,9 @@ def test_the_drafts_cost_follows_from_its_layers(tmp_path: Path, home: Home) -> 
     serve(tmp_path, home, "larger", tokens=2)
     with reading(home) as con:
         (found,) = speculate_reports(con, ["drafted", "larger"], drafts=(1,))
-    assert any("1 of 2 layers of compute, its own all-reduces and logits gather" in note for note in found.notes)
+    assert any(
+        "1 of 2 layers of compute, its own all-reduces and logits gather" in note for note in found.notes
+    )
     assert found.rows[0][3] > 4 * 0.007
 
 
@@ -77,7 +83,9 @@ def test_what_is_missing_is_a_refusal(served: Home) -> None:
         asked(served, "x", draft_ms=1.0)
     with pytest.raises(UsageError, match="nothing tells what a draft costs"):
         asked(served, "x", "two")
-    with pytest.raises(UsageError, match="verifying takes 4 tokens and more, and steps were measured from 1 to 2"):
+    with pytest.raises(
+        UsageError, match="verifying takes 4 tokens and more, and steps were measured from 1 to 2"
+    ):
         asked(served, "x", "two", drafts=(3,), draft_ms=1.0)
     with pytest.raises(UsageError, match="drafts are 1 or more"):
         asked(served, "x", "two", drafts=(0,))

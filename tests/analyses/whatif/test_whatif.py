@@ -39,8 +39,18 @@ def test_the_moe_layers_all_reduce_for_two_exchanges(served: Home) -> None:
     """5 all-reduces of 7 us: one of them out, two all-to-alls in, each 12 us in the table and 6 as a kernel here."""
     first, second = asked(served, "tp_attn_a2a")
     found = row(first, 1)
-    assert (found["now_ms"], found["removed_ms"], found["added_ms_low"], found["added_ms_high"]) == (0.035, 0.007, 0.012, 0.012)
-    assert (found["after_ms_low"], found["after_ms_high"], found["verdict"], found["after_us_per_token_low"]) == (0.04, 0.04, "EP loses", 40.0)
+    assert (found["now_ms"], found["removed_ms"], found["added_ms_low"], found["added_ms_high"]) == (
+        0.035,
+        0.007,
+        0.012,
+        0.012,
+    )
+    assert (
+        found["after_ms_low"],
+        found["after_ms_high"],
+        found["verdict"],
+        found["after_us_per_token_low"],
+    ) == (0.04, 0.04, "EP loses", 40.0)
     assert (row(first, 8)["global_tokens"], row(first, 8)["now_us_per_token"]) == (8, round(35 / 8, 3))
     assert first.title.endswith("COMMUNICATION ALONE")
     assert any("a dispatch needs no bytes" in note for note in first.notes)
@@ -52,7 +62,12 @@ def test_the_moe_layers_all_reduce_for_two_exchanges(served: Home) -> None:
 def test_all_all_reduces_for_a_gather_and_a_scatter(served: Home) -> None:
     """5 us each in; per global token of two ranks."""
     found = row(asked(served, "dp_ep")[0], 1)
-    assert (found["global_tokens"], found["removed_ms"], found["after_ms_low"], found["verdict"]) == (2, 0.035, 0.01, "EP wins")
+    assert (found["global_tokens"], found["removed_ms"], found["after_ms_low"], found["verdict"]) == (
+        2,
+        0.035,
+        0.01,
+        "EP wins",
+    )
     assert (found["now_us_per_token"], found["after_us_per_token_high"]) == (17.5, 5.0)
     exchanged = row(asked(served, "dp_ep", exchange="a2a")[0], 1)
     assert exchanged["after_ms_high"] == 0.012
@@ -61,7 +76,10 @@ def test_all_all_reduces_for_a_gather_and_a_scatter(served: Home) -> None:
 def test_outside_the_table_is_refused_row_by_row(served: Home) -> None:
     """1024 tokens on each of two ranks reduce 2048: beyond the table, unless extrapolated."""
     refused = row(asked(served, "dp_ep")[0], 1024)
-    assert (refused["verdict"], refused["now_ms"]) == ("refused: all_reduce of that size is outside the table", None)
+    assert (refused["verdict"], refused["now_ms"]) == (
+        "refused: all_reduce of that size is outside the table",
+        None,
+    )
     first, _ = asked(served, "dp_ep", extrapolate=True)
     assert row(first, 1024)["now_ms"] == 0.07
     assert any(note.startswith("EXTRAPOLATED") for note in first.notes)
@@ -81,7 +99,10 @@ def test_a_cliff_is_named_and_expert_parallelism_loses_there(served: Home, tmp_p
     """2 us at 1 token, 106 at 16: 3.3 times faster growth than bytes."""
     (tmp_path / "cliff.csv").write_text(CLIFF, encoding="utf-8")
     first, _ = asked(served, "tp_attn_a2a", table=str(tmp_path / "cliff.csv"))
-    assert any(note.startswith("CLIFF: all_to_all takes 2 us at 14336 bytes and 106 us at 229376: 3.3 times") for note in first.notes)
+    assert any(
+        note.startswith("CLIFF: all_to_all takes 2 us at 14336 bytes and 106 us at 229376: 3.3 times")
+        for note in first.notes
+    )
     marked = [(row(first, tokens)["verdict"], row(first, tokens)["remark"]) for tokens in (1, 16)]
     assert marked == [("EP wins", ""), ("EP loses", "on the cliff of all_to_all")]
     assert any(note.startswith("crossover: from ") and note.endswith("EP loses") for note in first.notes)
@@ -90,7 +111,9 @@ def test_a_cliff_is_named_and_expert_parallelism_loses_there(served: Home, tmp_p
 def test_the_campaigns_own_answer_stands_beside_ours() -> None:
     """Starting from 127 x 78 us it said 7.6 to 8.2 ms; the 1.26 ms that are not in it make 8.89 to 9.49 of it."""
     curves = {"all_reduce": FLAT, "all_to_all": curve("all_to_all", (1, 25), (1024, 25))}
-    (note,) = counted_note(CAMPAIGN, [communication(CAMPAIGN, 1, curves, ("all_to_all", "all_to_all"), extrapolate=False)])
+    (note,) = counted_note(
+        CAMPAIGN, [communication(CAMPAIGN, 1, curves, ("all_to_all", "all_to_all"), extrapolate=False)]
+    )
     for part in ("127 x 78.00 us = 9.91 ms", "7.63 to 8.23 ms", "leaves out the 1.26 ms", "8.89 to 9.49 ms"):
         assert part in note
     assert counted_note(replace(CAMPAIGN, mode="dp_ep"), []) == []
@@ -101,7 +124,9 @@ def test_a_table_without_ranks_is_said(tmp_path: Path, home: Home) -> None:
     serve(tmp_path, home, "late", table=TABLE.replace(",2,", ",,"))
     with reading(home) as con:
         first, _ = ep_reports(con, "late", "tp_attn_a2a")
-    assert any(note == "the table does not say how many ranks took part: taken to be 2" for note in first.notes)
+    assert any(
+        note == "the table does not say how many ranks took part: taken to be 2" for note in first.notes
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,7 +138,9 @@ def test_a_table_without_ranks_is_said(tmp_path: Path, home: Home) -> None:
         ("dp_ep", "nothing", {}, "no complete decode step"),
     ],
 )
-def test_what_is_missing_is_a_refusal(served: Home, mode: Mode, run: str, options: dict[str, Any], message: str) -> None:
+def test_what_is_missing_is_a_refusal(
+    served: Home, mode: Mode, run: str, options: dict[str, Any], message: str
+) -> None:
     """Each says what lacks."""
     with pytest.raises(UsageError, match=message):
         asked(served, mode, run, **options)
@@ -121,7 +148,9 @@ def test_what_is_missing_is_a_refusal(served: Home, mode: Mode, run: str, option
 
 def test_a_table_without_the_operation_is_a_refusal(served: Home, tmp_path: Path) -> None:
     """Nothing is taken from another operation, nor from other ranks."""
-    (tmp_path / "few.csv").write_text("op,ranks,bytes,us\nall_reduce,2,14336,14\nall_to_all,8,14336,14\n", encoding="utf-8")
+    (tmp_path / "few.csv").write_text(
+        "op,ranks,bytes,us\nall_reduce,2,14336,14\nall_to_all,8,14336,14\n", encoding="utf-8"
+    )
     with pytest.raises(UsageError, match=r"few\.csv has no all_to_all of 2 ranks.*has it for \[8\] ranks"):
         asked(served, "tp_attn_a2a", table=str(tmp_path / "few.csv"))
     (tmp_path / "small.csv").write_text("op,bytes,us\nall_reduce,14,14\n", encoding="utf-8")

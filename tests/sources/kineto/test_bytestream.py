@@ -72,7 +72,9 @@ def test_progress_is_told_in_bytes_of_the_file(tmp_path: Path, form: str) -> Non
     assert sum(told) == path.stat().st_size
 
 
-@pytest.mark.parametrize(("form", "name"), [("plain", "t.json.gz"), ("gzip", "t.json"), ("zstd", "t.json.gz"), ("gzip", "t.zst")])
+@pytest.mark.parametrize(
+    ("form", "name"), [("plain", "t.json.gz"), ("gzip", "t.json"), ("zstd", "t.json.gz"), ("gzip", "t.zst")]
+)
 def test_content_wins_over_file_name(tmp_path: Path, form: str, name: str) -> None:
     """A wrong suffix changes nothing."""
     assert _read(_write(tmp_path, FORMS[form], name)) == TEXT
@@ -106,7 +108,9 @@ def test_truncated_zstd_is_unfinished(tmp_path: Path, left: int) -> None:
 def test_trailing_garbage_after_gzip_is_refused(tmp_path: Path) -> None:
     """Other bytes behind a gzip file are named, with their place."""
     data = FORMS["gzip"] + b"garbage"
-    with pytest.raises(TraceError, match=f"compressed byte {len(FORMS['gzip'])}: found other bytes after the gzip data"):
+    with pytest.raises(
+        TraceError, match=f"compressed byte {len(FORMS['gzip'])}: found other bytes after the gzip data"
+    ):
         _read(_write(tmp_path, data))
 
 

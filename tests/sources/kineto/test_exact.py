@@ -149,7 +149,10 @@ def test_broken_last_event_ends_at_the_bracket() -> None:
     assert text[stop:] == b"]}"
 
 
-@pytest.mark.parametrize(("text", "value"), [(b"5", 5), (b'"a, {"', "a, {"), (b'[1, {"a": 2}]', [1, {"a": 2}]), (b"null", None), (b"true", True)])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [(b"5", 5), (b'"a, {"', "a, {"), (b'[1, {"a": 2}]', [1, {"a": 2}]), (b"null", None), (b"true", True)],
+)
 @pytest.mark.parametrize("end", [b"]", b"\n]}", b', {"ph": "M"}]'])
 def test_element_that_is_no_object_is_one_element(text: bytes, value: object, end: bytes) -> None:
     """A number, text or list among the events is one element, in a bare array too."""
@@ -173,7 +176,11 @@ def test_bare_word_among_events_is_broken() -> None:
 
 def test_numbers_are_exact_and_last_duplicate_wins() -> None:
     """Fractions come as decimals with every digit; of duplicate keys the last is taken."""
-    assert parse(b'{"ts": 1790857026000000.123, "a": 1, "a": 2}') == (True, False, {"ts": Decimal("1790857026000000.123"), "a": 2})
+    assert parse(b'{"ts": 1790857026000000.123, "a": 1, "a": 2}') == (
+        True,
+        False,
+        {"ts": Decimal("1790857026000000.123"), "a": 2},
+    )
 
 
 def test_number_with_too_many_digits_is_no_json() -> None:
@@ -184,11 +191,17 @@ def test_number_with_too_many_digits_is_no_json() -> None:
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5) | st.sampled_from(["name", "ph", "args", "ts"]), inner, max_size=3)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.text(max_size=5) | st.sampled_from(["name", "ph", "args", "ts"]), inner, max_size=3
+        )
     ),
     max_leaves=8,
 )
-_OBJECTS = st.lists(st.dictionaries(st.sampled_from(["name", "ph", "args", "ts", "cat", "zz", "}, {"]), _JSON, max_size=5), max_size=6)
+_OBJECTS = st.lists(
+    st.dictionaries(st.sampled_from(["name", "ph", "args", "ts", "cat", "zz", "}, {"]), _JSON, max_size=5),
+    max_size=6,
+)
 
 
 def _lay_out(value: Any, random: Random) -> str:

@@ -25,10 +25,16 @@ def _parse(head: bytes, tail: bytes) -> tuple[Header, list[str]]:
 @pytest.mark.parametrize(
     ("head", "tail"),
     [
-        (b'{"baseTimeNanoseconds": 5, "distributedInfo": {"rank": 3}, "traceEvents": [', b', "traceName": "x"}'),
+        (
+            b'{"baseTimeNanoseconds": 5, "distributedInfo": {"rank": 3}, "traceEvents": [',
+            b', "traceName": "x"}',
+        ),
         (b'{"traceEvents": [', b', "baseTimeNanoseconds": 5, "distributedInfo": {"rank": 3}}\n'),
         (b'{"baseTimeNanoseconds": "5", "traceEvents" :\n[', b', "distributedInfo": {"rank": "3"}}\0\0'),
-        (BOM + b'{"distributedInfo": {"rank": 0}, "traceEvents": [', b', "distributedInfo": {"rank": 3}, "baseTimeNanoseconds": 5}'),
+        (
+            BOM + b'{"distributedInfo": {"rank": 0}, "traceEvents": [',
+            b', "distributedInfo": {"rank": 3}, "baseTimeNanoseconds": 5}',
+        ),
     ],
     ids=["before", "behind", "digits as text", "BOM and duplicate key"],
 )
@@ -47,7 +53,10 @@ def test_bare_array_has_no_metadata(head: bytes) -> None:
 @pytest.mark.parametrize(
     ("head", "tail"),
     [
-        (b'{"WARNING": ["odd "quote""], "baseTimeNanoseconds": 5, "distributedInfo": {"backend": "nccl", "rank": 3}, "traceEvents": [', b"}"),
+        (
+            b'{"WARNING": ["odd "quote""], "baseTimeNanoseconds": 5, "distributedInfo": {"backend": "nccl", "rank": 3}, "traceEvents": [',
+            b"}",
+        ),
         (b'{"traceEvents": [', b', "baseTimeNanoseconds": 5, "distributedInfo": {"rank": 3}, "x": nan'),
     ],
     ids=["unescaped quotes", "cut off"],
@@ -55,7 +64,11 @@ def test_bare_array_has_no_metadata(head: bytes) -> None:
 def test_known_keys_are_rescued_from_broken_metadata(head: bytes, tail: bytes) -> None:
     """Base and rank are picked out of metadata that is no JSON, and that is counted."""
     found, codes = _parse(head, tail)
-    assert (found.integer("baseTimeNanoseconds"), found.distributed("rank"), codes) == (5, 3, ["unreadable_header"])
+    assert (found.integer("baseTimeNanoseconds"), found.distributed("rank"), codes) == (
+        5,
+        3,
+        ["unreadable_header"],
+    )
 
 
 _TAIL = b', "baseTimeNanoseconds": 5, "distributedInfo": {"rank": 3, "pg_config": [{"pg_name": "}"}]}, "traceName": "t"}'
@@ -82,14 +95,24 @@ def test_the_beginning_of_another_document_is_refused(tail: bytes) -> None:
 
 def test_broken_metadata_keeps_the_events(tmp_path: Path) -> None:
     """A file with broken metadata is read, with its base."""
-    raw = read_bytes(tmp_path, lines(kernel_text(), head=b'{"ERROR": ["a "b""], "baseTimeNanoseconds": 1000000000000000000, "traceEvents": ['))
+    raw = read_bytes(
+        tmp_path,
+        lines(
+            kernel_text(),
+            head=b'{"ERROR": ["a "b""], "baseTimeNanoseconds": 1000000000000000000, "traceEvents": [',
+        ),
+    )
     assert raw.trace("first_ns", "base_ns") == (10**18 + 5_000_001, 10**18)
     assert raw.issues["unreadable_header", "header"] == (1, None)
 
 
 @pytest.mark.parametrize(
     "data",
-    [lines(kernel_text()) * 2, lines(kernel_text()) + b"\n" + lines(kernel_text("other")), lines(kernel_text(), head=b"[", tail=b"]") * 2],
+    [
+        lines(kernel_text()) * 2,
+        lines(kernel_text()) + b"\n" + lines(kernel_text("other")),
+        lines(kernel_text(), head=b"[", tail=b"]") * 2,
+    ],
     ids=["twice", "on two lines", "bare arrays"],
 )
 def test_several_documents_are_refused(tmp_path: Path, data: bytes) -> None:
@@ -101,7 +124,14 @@ def test_several_documents_are_refused(tmp_path: Path, data: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("info", "wanted"),
-    [({"rank": 0}, 0), ({"rank": ""}, None), ({"rank": -1}, None), ({"rank": None}, None), ({"rank": True}, None), ({"rank": 2**40}, None)],
+    [
+        ({"rank": 0}, 0),
+        ({"rank": ""}, None),
+        ({"rank": -1}, None),
+        ({"rank": None}, None),
+        ({"rank": True}, None),
+        ({"rank": 2**40}, None),
+    ],
 )
 def test_rank_is_a_small_number_or_missing(info: dict[str, Any], wanted: int | None) -> None:
     """Placeholders for no rank, as some writers have them, are no rank."""
@@ -122,7 +152,13 @@ def test_odd_base_is_missing(value: object) -> None:
 
 def test_device_names_leave_out_what_is_empty() -> None:
     """Names are given by device id; empty names and odd entries are left out."""
-    devices = [{"id": 0, "name": ""}, {"id": 1, "name": "NVIDIA H200"}, {"id": [2], "name": "x"}, "y", {"id": 3}]
+    devices = [
+        {"id": 0, "name": ""},
+        {"id": 1, "name": "NVIDIA H200"},
+        {"id": [2], "name": "x"},
+        "y",
+        {"id": 3},
+    ]
     assert Header({"deviceProperties": devices}).device_names == {1: "NVIDIA H200"}
     assert Header({"deviceProperties": None}).device_names == {}
 

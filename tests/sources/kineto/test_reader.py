@@ -20,10 +20,31 @@ from hypothesis import strategies as st
 from pipeline.errors import TraceError, UnfinishedFile
 from pipeline.sources.job import ReadJob
 from pipeline.sources.kineto import bytestream, read_kineto
-from tests.support.builders import BASE_NS, StepBuilder, annotation, header, kernel, launch, memcpy, operator, trace_json
-from tests.support.kineto_reading import BROKEN, Raw, kernel_text, lines, read_bytes, read_events, read_file, salvage_bytes
+from tests.support.builders import (
+    BASE_NS,
+    StepBuilder,
+    annotation,
+    header,
+    kernel,
+    launch,
+    memcpy,
+    operator,
+    trace_json,
+)
+from tests.support.kineto_reading import (
+    BROKEN,
+    Raw,
+    kernel_text,
+    lines,
+    read_bytes,
+    read_events,
+    read_file,
+    salvage_bytes,
+)
 
-_NAMES = st.sampled_from(["k", "gemm<1, 2>", 'quote " and \\ slash', "}, {", '},{"name": 1', "[", "é \U0001f600", "", "a\nb"])
+_NAMES = st.sampled_from(
+    ["k", "gemm<1, 2>", 'quote " and \\ slash', "}, {", '},{"name": 1', "[", "é \U0001f600", "", "a\nb"]
+)
 _NESTED = [{"name": 1}, {"ph": "X", "name": "},{"}, [[]]]
 
 
@@ -32,15 +53,38 @@ def _kernel(name: str, start: int, dur: int, stream: int, correlation: int) -> d
 
 
 _EVENT = st.one_of(
-    st.builds(_kernel, _NAMES, st.integers(1, 50), st.integers(0, 9), st.sampled_from([7, 8]), st.integers(1, 4)),
-    st.builds(memcpy, st.just("Memcpy HtoD (Pinned -> Device)"), st.integers(1, 50), st.integers(0, 9), st.integers(1, 4)),
+    st.builds(
+        _kernel, _NAMES, st.integers(1, 50), st.integers(0, 9), st.sampled_from([7, 8]), st.integers(1, 4)
+    ),
+    st.builds(
+        memcpy,
+        st.just("Memcpy HtoD (Pinned -> Device)"),
+        st.integers(1, 50),
+        st.integers(0, 9),
+        st.integers(1, 4),
+    ),
     st.builds(launch, st.integers(1, 50), st.integers(1, 4)),
-    st.builds(operator, _NAMES, st.integers(1, 50), st.integers(0, 9), Input_Dims=st.just([[1, 2], []]), Concrete_Inputs=st.just(_NESTED)),
+    st.builds(
+        operator,
+        _NAMES,
+        st.integers(1, 50),
+        st.integers(0, 9),
+        Input_Dims=st.just([[1, 2], []]),
+        Concrete_Inputs=st.just(_NESTED),
+    ),
     st.builds(annotation, _NAMES, st.integers(1, 50), st.integers(0, 9)),
-    st.sampled_from([{"ph": "s", "id": 1, "cat": "ac2g"}, {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "w"}}, {}]),
+    st.sampled_from(
+        [
+            {"ph": "s", "id": 1, "cat": "ac2g"},
+            {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "w"}},
+            {},
+        ]
+    ),
 )
 _EVENTS = st.lists(_EVENT, max_size=25).map(lambda events: [kernel("always", 100, 5, 1), *events])
-_BAD = st.sampled_from([BROKEN, kernel_text("bad", ts="N/A"), kernel_text("c \x07"), kernel_text("n", dur="NaN"), b'{"a": 1,}'])
+_BAD = st.sampled_from(
+    [BROKEN, kernel_text("bad", ts="N/A"), kernel_text("c \x07"), kernel_text("n", dur="NaN"), b'{"a": 1,}']
+)
 
 
 def _texts(events: list[Any]) -> list[bytes]:
@@ -48,9 +92,20 @@ def _texts(events: list[Any]) -> list[bytes]:
 
 
 @settings(max_examples=5)
-@given(_EVENTS, st.lists(_BAD, max_size=4), st.integers(200, 2000), st.integers(64, 4000), st.randoms(use_true_random=False))
+@given(
+    _EVENTS,
+    st.lists(_BAD, max_size=4),
+    st.integers(200, 2000),
+    st.integers(64, 4000),
+    st.randoms(use_true_random=False),
+)
 def test_chunk_size_never_matters(
-    tmp_path: Path, events: list[Any], bad: list[bytes], stretch_bytes: int, block_bytes: int, order: random.Random
+    tmp_path: Path,
+    events: list[Any],
+    bad: list[bytes],
+    stretch_bytes: int,
+    block_bytes: int,
+    order: random.Random,
 ) -> None:
     """The same rows and issues land whatever the size of blocks and stretches, beside broken events too."""
     texts = _texts(events) + bad
@@ -64,7 +119,9 @@ def test_chunk_size_never_matters(
 
 
 @pytest.mark.parametrize("stretch_bytes", [200, 5000])
-def test_chunk_size_never_matters_in_a_longer_trace(tmp_path: Path, stretch_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunk_size_never_matters_in_a_longer_trace(
+    tmp_path: Path, stretch_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A trace of hundreds of stretches gives what one stretch gives."""
     steps = StepBuilder()
     for _ in range(4):
@@ -95,7 +152,9 @@ def test_base_moves_every_time_alike(tmp_path: Path, events: list[Any], base_ns:
         assert sorted(map(repr, moved)) == sorted(map(repr, there.tables[table]))
 
 
-CUT = trace_json([kernel(f"k{n}", 10 * n + 5, 3, n) for n in range(12)] + [launch(1, n) for n in range(4)], header())
+CUT = trace_json(
+    [kernel(f"k{n}", 10 * n + 5, 3, n) for n in range(12)] + [launch(1, n) for n in range(4)], header()
+)
 
 
 def _rows_or_trace_error(folder: Path, data: bytes, **options: Any) -> Raw | None:
@@ -123,8 +182,14 @@ PARTED = lines(*_PARTS, tail=b'\n], "traceName": {"a": "}"}}')
 
 
 @settings(max_examples=25)
-@given(st.integers(0, len(PARTED) - 1), st.sampled_from([300, 1 << 20]), st.sampled_from([bytes, lambda data: gzip.compress(data)[:-8]]))
-def test_complete_events_of_a_cut_file_are_salvaged(tmp_path: Path, at: int, stretch_bytes: int, pack: Callable[[bytes], bytes]) -> None:
+@given(
+    st.integers(0, len(PARTED) - 1),
+    st.sampled_from([300, 1 << 20]),
+    st.sampled_from([bytes, lambda data: gzip.compress(data)[:-8]]),
+)
+def test_complete_events_of_a_cut_file_are_salvaged(
+    tmp_path: Path, at: int, stretch_bytes: int, pack: Callable[[bytes], bytes]
+) -> None:
     """Cut anywhere, the events in front of the cut land, all of them and nothing else; without GPU work it is a TraceError."""
     ends = [PARTED.index(part) + len(part) for part in _PARTS]
     complete = [part for part, end in zip(_PARTS, ends, strict=True) if end <= at]
@@ -160,7 +225,9 @@ def test_damaged_text_gives_rows_or_a_trace_error(tmp_path: Path, at: int, damag
     _rows_or_trace_error(tmp_path, CUT[:at] + damage + CUT[at + len(damage) :], stretch_bytes=500)
 
 
-def test_a_file_that_needs_too_much_memory_is_a_trace_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_needs_too_much_memory_is_a_trace_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is that file's trouble: the next one is read."""
 
     def land(*_rest: object) -> None:
@@ -181,7 +248,11 @@ def test_event_longer_than_a_stretch(tmp_path: Path) -> None:
 
 def test_broken_events_among_many_stretches(tmp_path: Path) -> None:
     """Broken events all over a file cost themselves only, whatever the stretches."""
-    texts = [text for n in range(40) for text in (kernel_text(f"k{n:02}", ts=str(5000 + n)), *([BROKEN] if n % 7 == 3 else []))]
+    texts = [
+        text
+        for n in range(40)
+        for text in (kernel_text(f"k{n:02}", ts=str(5000 + n)), *([BROKEN] if n % 7 == 3 else []))
+    ]
     raw = read_bytes(tmp_path, lines(*texts), stretch_bytes=700)
     assert raw.column("gpu_activity", "name") == [f"k{n:02}" for n in range(40)]
     assert raw.issues["unreadable_event", "python_function"] == (6, None)
@@ -194,21 +265,49 @@ def test_progress_is_told(tmp_path: Path) -> None:
     path.write_bytes(CUT)
     (tmp_path / "out").mkdir()
     (tmp_path / "work").mkdir()
-    read_kineto(ReadJob(path, path.name, "f", len(CUT), "0" * 64, "run", tmp_path / "out", tmp_path / "work", on_read=told.append))
+    read_kineto(
+        ReadJob(
+            path,
+            path.name,
+            "f",
+            len(CUT),
+            "0" * 64,
+            "run",
+            tmp_path / "out",
+            tmp_path / "work",
+            on_read=told.append,
+        )
+    )
     assert sum(told) == len(CUT)
 
 
 CUPTI = "CUPTI did not start"
 PLAIN = "Record with ProfilerActivity.CUDA"
 NO_GPU_WORK: dict[str, tuple[list[Any], str, str]] = {
-    "launches": ([launch(1, 1), launch(2, 2, "cudaMemcpyAsync")], "2 CUDA/HIP calls launched GPU work", CUPTI),
+    "launches": (
+        [launch(1, 1), launch(2, 2, "cudaMemcpyAsync")],
+        "2 CUDA/HIP calls launched GPU work",
+        CUPTI,
+    ),
     "operators": ([operator("aten::mm", 1, 5)], "no kernel, memcpy or memset", CUPTI),
     "annotations": ([annotation("step", 1, 5)], "no kernel, memcpy or memset", CUPTI),
     "nothing": ([], "no kernel, memcpy or memset among 0 events", PLAIN),
-    "python only": ([{"ph": "X", "cat": "python_function", "name": "f", "ts": 1, "dur": 1}], "no kernel, memcpy or memset", PLAIN),
-    "unknown": ([{"ph": "X", "cat": "xpu_op", "name": "f", "ts": 1, "dur": 1}], r"unknown categories \['xpu_op'\]", PLAIN),
+    "python only": (
+        [{"ph": "X", "cat": "python_function", "name": "f", "ts": 1, "dur": 1}],
+        "no kernel, memcpy or memset",
+        PLAIN,
+    ),
+    "unknown": (
+        [{"ph": "X", "cat": "xpu_op", "name": "f", "ts": 1, "dur": 1}],
+        r"unknown categories \['xpu_op'\]",
+        PLAIN,
+    ),
     "Ascend": (
-        [{"ph": "s", "cat": "async_npu", "name": "a", "id": 1}, operator("aten::mm", 1, 5), {"ph": "X", "cat": "enqueue", "ts": "1.5", "dur": 1}],
+        [
+            {"ph": "s", "cat": "async_npu", "name": "a", "id": 1},
+            operator("aten::mm", 1, 5),
+            {"ph": "X", "cat": "enqueue", "ts": "1.5", "dur": 1},
+        ],
         "Ascend NPU",
         "NVIDIA and AMD",
     ),
@@ -242,7 +341,13 @@ REAL = [
     "tracelens-inference-vllm-prefilldecode-piecewise/graph_execution.json.gz",
     "tracelens-mi210-gpu-only-trace/gpu_only_trace.json.gz",
 ]
-_GPU = {"kernel": "kernel", "gpu_memcpy": "memcpy", "memcpy": "memcpy", "gpu_memset": "memset", "memset": "memset"}
+_GPU = {
+    "kernel": "kernel",
+    "gpu_memcpy": "memcpy",
+    "memcpy": "memcpy",
+    "gpu_memset": "memset",
+    "memset": "memset",
+}
 
 
 def _shared(shared_traces: Path, name: str) -> Path:

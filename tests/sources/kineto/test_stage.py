@@ -78,7 +78,9 @@ def relative(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 @pytest.fixture(scope="module", params=["fast", "exact"])
 def absolute(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Read:
     """Absolute times in every spelling, through either path."""
-    return _times(tmp_path_factory.mktemp("absolute"), ABSOLUTE, () if request.param == "fast" else (BROKEN,), head=BARE)
+    return _times(
+        tmp_path_factory.mktemp("absolute"), ABSOLUTE, () if request.param == "fast" else (BROKEN,), head=BARE
+    )
 
 
 @pytest.mark.parametrize("spelling", RELATIVE)
@@ -114,14 +116,17 @@ def test_duration_keeps_its_decimals_in_the_books(tmp_path: Path) -> None:
 
 def test_old_spelling_of_external_id(tmp_path: Path) -> None:
     """torch 1.8 wrote `external id`; it is the same key."""
-    read = _read(tmp_path, kernel_text("old", args='"external id": 41'), kernel_text("new", args='"External id": 42'))
+    read = _read(
+        tmp_path, kernel_text("old", args='"external id": 41'), kernel_text("new", args='"External id": 42')
+    )
     assert read.raw.rows("gpu_activity", "name", "external_id") == [("new", 42), ("old", 41)]
     assert read.exact_events == 0
 
 
 HARMLESS = {
     "NaN where nothing is read": kernel_text(
-        "NaN where nothing is read", args='"memory bandwidth (GB/s)": NaN, "blocks per SM": Infinity, "x": -Infinity'
+        "NaN where nothing is read",
+        args='"memory bandwidth (GB/s)": NaN, "blocks per SM": Infinity, "x": -Infinity',
     ),
     "deep nesting": kernel_text("deep nesting", args='"deep": ' + "[" * 500 + "]" * 500),
     "duplicate key": kernel_text("duplicate key", '"id": 1, "id": 2', args='"queued": 0, "queued": 0'),
@@ -180,7 +185,9 @@ BAD_TEXT = {
 def bad_text(tmp_path_factory: pytest.TempPathFactory) -> Raw:
     """Good kernels with an event of bad text between any two."""
     events = [kernel_text(f"good {n}") for n in range(len(BAD_TEXT) + 1)]
-    mixed = [event for pair in zip(events, [bad for bad, _ in BAD_TEXT.values()], strict=False) for event in pair]
+    mixed = [
+        event for pair in zip(events, [bad for bad, _ in BAD_TEXT.values()], strict=False) for event in pair
+    ]
     return _read(tmp_path_factory.mktemp("bad_text"), *mixed, events[-1]).raw
 
 
@@ -288,7 +295,9 @@ def test_ids_that_are_none_are_counted(ids: Raw) -> None:
 
 def test_device_beyond_32_bits_is_a_bad_value(tmp_path: Path) -> None:
     """A device ordinal that no INTEGER holds is NULL and counted, and the pid stands in."""
-    raw = _read(tmp_path, kernel_text(args='"device": 4294967296, "stream": 7, "Group size": 99999999999')).raw
+    raw = _read(
+        tmp_path, kernel_text(args='"device": 4294967296, "stream": 7, "Group size": 99999999999')
+    ).raw
     assert raw.rows("gpu_activity", "device", "group_size") == [(0, None)]
     assert raw.issues["bad_value", "device"][0] == raw.issues["bad_value", "group_size"][0] == 1
 
@@ -296,13 +305,17 @@ def test_device_beyond_32_bits_is_a_bad_value(tmp_path: Path) -> None:
 @pytest.mark.parametrize("more", [(), (BROKEN,)], ids=["duplicates only", "beside a broken event"])
 def test_last_of_duplicate_keys_wins(tmp_path: Path, more: tuple[bytes, ...]) -> None:
     """Of a key that stands twice, in the event or in its arguments, the last one counts."""
-    raw = _read(tmp_path, kernel_text("first", '"name": "last"', args='"correlation": 1, "correlation": 2'), *more).raw
+    raw = _read(
+        tmp_path, kernel_text("first", '"name": "last"', args='"correlation": 1, "correlation": 2'), *more
+    ).raw
     assert raw.rows("gpu_activity", "name", "correlation") == [("last", 2)]
 
 
 def test_keys_match_in_their_case(tmp_path: Path) -> None:
     """`Ts` and `Correlation` are other keys."""
-    raw = _read(tmp_path, kernel_text("k", '"Ts": 1, "NAME": "x"', args='"Correlation": 5, "correlation": 6')).raw
+    raw = _read(
+        tmp_path, kernel_text("k", '"Ts": 1, "NAME": "x"', args='"Correlation": 5, "correlation": 6')
+    ).raw
     assert raw.rows("gpu_activity", "name", "correlation", "start_ns") == [("k", 6, BASE + 5_000_001)]
 
 
@@ -314,10 +327,15 @@ def test_arguments_that_are_no_object_are_a_bad_value(tmp_path: Path) -> None:
 
 
 ODD_BUT_LEGAL = [
-    kernel_text("number as text", '"cat": "Kernel"', args='"dtype": 1.50, "grid": [1, 2.5, 3], "block": "[1, 2]", "Collective name": 5').replace(
-        b'"cat": "kernel", ', b""
+    kernel_text(
+        "number as text",
+        '"cat": "Kernel"',
+        args='"dtype": 1.50, "grid": [1, 2.5, 3], "block": "[1, 2]", "Collective name": 5',
+    ).replace(b'"cat": "kernel", ', b""),
+    kernel_text(
+        "unicode \\u00e9 \\ud83d\\ude00",
+        args='"dtype": ["\\u00e9", {"a": null}], "Process Group Ranks": [0, 1]',
     ),
-    kernel_text("unicode \\u00e9 \\ud83d\\ude00", args='"dtype": ["\\u00e9", {"a": null}], "Process Group Ranks": [0, 1]'),
     kernel_text("flags", args='"dtype": true, "In msg nelems": 7.0, "Seq": 1e3, "bytes": false'),
     kernel_text("text pid", args='"device": "3"').replace(b'"pid": 0', b'"pid": "0"'),
     kernel_text("merged").replace(b'"pid": 0', b'"pid": "[TP00] 0"'),

@@ -9,7 +9,14 @@ import pytest
 
 from pipeline.errors import TraceError
 from tests.support.builders import BASE_NS, PID, annotation, event, header, kernel, launch, memcpy, operator
-from tests.support.kineto_reading import Raw, assert_contracts_hold, kernel_text, lines, read_bytes, read_events
+from tests.support.kineto_reading import (
+    Raw,
+    assert_contracts_hold,
+    kernel_text,
+    lines,
+    read_bytes,
+    read_events,
+)
 
 LATE = 200_000_000_000
 """A time well behind the base, as files of long-running processes have it."""
@@ -27,7 +34,9 @@ SKIPS: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("no_timestamp", "kernel"): [_without(kernel("k", LATE, 700), "ts")],
     ("zero_timestamp", "kernel"): [kernel("k", 0, 800), kernel("k", 0, 0)],
     ("no_duration", "memcpy"): [_without(memcpy("Memcpy HtoD", LATE, 5), "dur")],
-    ("negative_duration", "memset"): [event("gpu_memset", "Memset (Device)", LATE, -900, pid=0, tid=7, device=0, stream=7)],
+    ("negative_duration", "memset"): [
+        event("gpu_memset", "Memset (Device)", LATE, -900, pid=0, tid=7, device=0, stream=7)
+    ],
     ("duplicate_event", "kernel"): [kernel("twice", LATE, 600, 9)] * 3,
     ("no_start", "cpu_op"): [_without(operator("aten::mm", LATE, 5), "ts")],
     ("no_start", "launch"): [_without(launch(LATE, 5), "ts")],
@@ -38,7 +47,9 @@ SKIPS: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("instant", "ph i"): [_plain("i", "Record Window End", ts=5)],
     ("counter", "mtia_counters"): [_plain("C", "c", cat="mtia_counters", ts=5)],
     ("overhead", "overhead"): [event("overhead", "Buffer Flush", LATE, 5, pid=-1)],
-    ("profiler_span", "Trace"): [event("Trace", "PyTorch Profiler (0)", LATE, 5, pid="Spans", tid="PyTorch Profiler")],
+    ("profiler_span", "Trace"): [
+        event("Trace", "PyTorch Profiler (0)", LATE, 5, pid="Spans", tid="PyTorch Profiler")
+    ],
     ("sync", "cuda_sync"): [event("cuda_sync", "Stream Sync", LATE, 5)],
     ("sync", "cuda_event"): [event("cuda_event", "e", LATE, 5)],
     ("other_event", "hpu_op"): [event("hpu_op", "h", LATE, 5)],
@@ -50,7 +61,10 @@ DUR_NS = {"no_timestamp": 700, "zero_timestamp": 800, "negative_duration": -900,
 @pytest.fixture(scope="module")
 def skips(tmp_path_factory: pytest.TempPathFactory) -> Raw:
     """One trace with every kind of event that is left out, and one kernel that is not."""
-    return read_events(tmp_path_factory.mktemp("skips"), [kernel("good", LATE, 100, 1), *(e for group in SKIPS.values() for e in group)])
+    return read_events(
+        tmp_path_factory.mktemp("skips"),
+        [kernel("good", LATE, 100, 1), *(e for group in SKIPS.values() for e in group)],
+    )
 
 
 @pytest.mark.parametrize(("code", "event_class"), SKIPS)
@@ -115,7 +129,15 @@ def test_nothing_that_can_be_booked_is_refused(tmp_path: Path) -> None:
 def test_impossible_times_are_left_out_by_name(tmp_path: Path) -> None:
     """A time of another century and a duration of more than a day are counted, not an error, and never break a sum of a model."""
     huge = "9223372036854770"
-    raw = read_bytes(tmp_path, lines(kernel_text("good"), kernel_text("start", ts=huge), kernel_text("end", dur=huge), head=b'{"traceEvents": ['))
+    raw = read_bytes(
+        tmp_path,
+        lines(
+            kernel_text("good"),
+            kernel_text("start", ts=huge),
+            kernel_text("end", dur=huge),
+            head=b'{"traceEvents": [',
+        ),
+    )
     assert raw.column("gpu_activity", "name") == ["good"]
     assert raw.issues["no_timestamp", "kernel"][0] == 1
     assert raw.issues["no_duration", "kernel"] == (1, 9_223_372_036_854_770_000)
@@ -127,12 +149,19 @@ def test_impossible_times_are_left_out_by_name(tmp_path: Path) -> None:
         (b'{"traceEvents": [', b"]}", "1790857026000005.000", None),
         (b'{"baseTimeNanoseconds": 1790857026000000000, "traceEvents": [', b"]}", "5.000", BASE_NS),
         (b'{"traceEvents": [', b'], "baseTimeNanoseconds": 1790857026000000000}', "5.000", BASE_NS),
-        (b'{"baseTimeNanoseconds": 1790857026000000000, "traceEvents": [', b"]}", "1790857026000005.000", None),
+        (
+            b'{"baseTimeNanoseconds": 1790857026000000000, "traceEvents": [',
+            b"]}",
+            "1790857026000005.000",
+            None,
+        ),
         (b"[", b"]", "1790857026000005", None),
     ],
     ids=["absolute", "relative", "base behind the events", "absolute in spite of a base", "bare array"],
 )
-def test_times_are_since_the_epoch(tmp_path: Path, head: bytes, tail: bytes, ts: str, base: int | None) -> None:
+def test_times_are_since_the_epoch(
+    tmp_path: Path, head: bytes, tail: bytes, ts: str, base: int | None
+) -> None:
     """Absolute and relative times give the same nanoseconds since the epoch; only a base that was added is named."""
     raw = read_bytes(tmp_path, lines(kernel_text(ts=ts), head=head, tail=tail))
     assert raw.trace("first_ns", "last_ns", "base_ns") == (BASE_NS + 5000, BASE_NS + 7500, base)
@@ -156,7 +185,12 @@ RANKS = {
     "SGLang's process name": (None, "cap.json", "sglang::scheduler_TP2", (2, "process_name")),
     "process name of a data-parallel rank": (None, "cap.json", "VLLM::Worker_DP1_TP1", (None, None)),
     "tensor-parallel rank in the file name": (None, "1759255878.904894-TP-2.json", None, (2, "file_name")),
-    "tensor-parallel rank of a data-parallel file": (None, "1759255878.904894-TP-2-DP-1.json", None, (None, None)),
+    "tensor-parallel rank of a data-parallel file": (
+        None,
+        "1759255878.904894-TP-2-DP-1.json",
+        None,
+        (None, None),
+    ),
     "no rank, whatever the pid": (None, "cap.json", "python3", (None, None)),
     "empty rank": ("", "cap.json", None, (None, None)),
     "empty rank, file name tells": ("", "rank2.json", None, (2, "file_name")),
@@ -168,7 +202,11 @@ def test_rank_comes_from_the_best_that_tells(tmp_path: Path, what: str) -> None:
     """distributedInfo, else the file's name, else the process's name, never the pid; where none tells, NULL and an issue."""
     rank, file_name, process_name, wanted = RANKS[what]
     head = header(None) | ({} if rank is None else {"distributedInfo": {"rank": rank}})
-    events = [kernel("k", 5000, 100, 1, device=4), launch(1000, 1), *([_process_name(process_name)] if process_name else [])]
+    events = [
+        kernel("k", 5000, 100, 1, device=4),
+        launch(1000, 1),
+        *([_process_name(process_name)] if process_name else []),
+    ]
     raw = read_events(tmp_path, events, head, file_name)
     assert raw.trace("rank", "rank_source") == wanted
     assert raw.column("gpu_activity", "rank") == [wanted[0]]
@@ -179,7 +217,14 @@ def test_coordinates_and_host_of_the_names(tmp_path: Path) -> None:
     """Parallel coordinates come from the file's name or its process's."""
     events = [kernel("k", 5000, 100, 1), launch(1000, 1), _process_name("VLLM::Worker_TP1_EP5")]
     raw = read_events(tmp_path, events, name="dp2_pp0_tp1_rank3.json")
-    assert raw.trace("dp_rank", "tp_rank", "pp_rank", "ep_rank", "process_name", "pid") == (2, 1, 0, 5, "VLLM::Worker_TP1_EP5", PID)
+    assert raw.trace("dp_rank", "tp_rank", "pp_rank", "ep_rank", "process_name", "pid") == (
+        2,
+        1,
+        0,
+        5,
+        "VLLM::Worker_TP1_EP5",
+        PID,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -188,11 +233,17 @@ def merged(tmp_path_factory: pytest.TempPathFactory) -> Raw:
     events = []
     for rank in range(2):
         prefix = f"[TP{rank:02}-DP00-PP00-EP0{rank}] "
-        own = [kernel(f"k{rank}", 5000, 100 + rank, 1), launch(1000, 1, f"launch{rank}"), operator(f"op{rank}", 900, 300)]
+        own = [
+            kernel(f"k{rank}", 5000, 100 + rank, 1),
+            launch(1000, 1, f"launch{rank}"),
+            operator(f"op{rank}", 900, 300),
+        ]
         own += [annotation(f"step{rank}", 800, 500), _process_name(f"sglang::scheduler_TP{rank}")]
         events += [e | {"pid": f"{prefix}{e['pid']}"} for e in own]
     events.append(event("Trace", "PyTorch Profiler (0)", 1, 5, pid="Spans", tid="PyTorch Profiler"))
-    return read_events(tmp_path_factory.mktemp("merged"), events, header(None), "merged-1759255878.904894.json")
+    return read_events(
+        tmp_path_factory.mktemp("merged"), events, header(None), "merged-1759255878.904894.json"
+    )
 
 
 def test_merged_file_gives_a_trace_per_rank(merged: Raw) -> None:
@@ -204,7 +255,9 @@ def test_merged_file_gives_a_trace_per_rank(merged: Raw) -> None:
     ]
 
 
-@pytest.mark.parametrize(("table", "stem"), [("gpu_activity", "k"), ("launch", "launch"), ("cpu_op", "op"), ("annotation", "step")])
+@pytest.mark.parametrize(
+    ("table", "stem"), [("gpu_activity", "k"), ("launch", "launch"), ("cpu_op", "op"), ("annotation", "step")]
+)
 def test_merged_ranks_are_kept_apart(merged: Raw, table: str, stem: str) -> None:
     """Rows of different ranks have different trace ids, so that equal correlation ids never meet."""
     ids = {row["rank"]: row["trace_id"] for row in merged.tables["trace"]}
@@ -226,9 +279,16 @@ def test_events_without_prefix_are_counted_once(merged: Raw) -> None:
 @pytest.fixture(scope="module")
 def amd(tmp_path_factory: pytest.TempPathFactory) -> Raw:
     """An AMD trace: devices are not counted from 0, their names are empty, graph kernels have no grid."""
-    head = header() | {"deviceProperties": [{"id": d, "name": ""} for d in range(8)], "roctracer_version": 4.1, "hip_runtime_version": 70253211}
+    head = header() | {
+        "deviceProperties": [{"id": d, "name": ""} for d in range(8)],
+        "roctracer_version": 4.1,
+        "hip_runtime_version": 70253211,
+    }
     del head["cuda_runtime_version"]
-    events = [kernel("Cijk_Ailk", 5000, 100, 1, device=9, stream=0, kind="Dispatch Kernel"), launch(1000, 1, "hipGraphLaunch")]
+    events = [
+        kernel("Cijk_Ailk", 5000, 100, 1, device=9, stream=0, kind="Dispatch Kernel"),
+        launch(1000, 1, "hipGraphLaunch"),
+    ]
     return read_events(tmp_path_factory.mktemp("amd"), events, head)
 
 
@@ -246,7 +306,12 @@ def test_amd_device_is_as_the_file_says(amd: Raw) -> None:
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Raw:
     """A trace as torch 1.8 to 1.13 wrote it: other categories, whole microseconds, ids as text."""
-    gpu = {"ph": "X", "pid": 0, "tid": "stream 7", "args": {"device": 0, "stream": 7, "external id": 4, "correlation": 4}}
+    gpu = {
+        "ph": "X",
+        "pid": 0,
+        "tid": "stream 7",
+        "args": {"device": 0, "stream": 7, "external id": 4, "correlation": 4},
+    }
     cpu = {"ph": "X", "pid": "25738", "tid": "140", "args": {"external id": 4, "correlation": 4}}
     events = [
         gpu | {"cat": "Kernel", "name": "k", "ts": 1623143089861000, "dur": 3},
@@ -289,12 +354,38 @@ def test_old_file_keeps_contracts(old: Raw) -> None:
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Raw:
     """A trace in which every column that a table can have is filled."""
-    comms: dict[str, Any] = {"Collective_name": "allreduce", "dtype": "BFloat16", "In_msg_nelems": 7168, "Out_msg_nelems": 7168, "Group_size": 8}
+    comms: dict[str, Any] = {
+        "Collective_name": "allreduce",
+        "dtype": "BFloat16",
+        "In_msg_nelems": 7168,
+        "Out_msg_nelems": 7168,
+        "Group_size": 8,
+    }
     comms |= {"Process_Group_Name": "0", "Process_Group_Ranks": "[0, 1]", "Seq": 12}
     events = [
-        kernel("nccl", 5000, 100, 3, External_id=9, context=1, grid=[24, 1, 1], block=[544, 1, 1], graph_id=2, graph_node_id=5, **comms),
+        kernel(
+            "nccl",
+            5000,
+            100,
+            3,
+            External_id=9,
+            context=1,
+            grid=[24, 1, 1],
+            block=[544, 1, 1],
+            graph_id=2,
+            graph_node_id=5,
+            **comms,
+        ),
         memcpy("Memcpy PtoP (Device -> Device)", 6000, 10, 4, bytes=4096),
-        operator("record_param_comms", 900, 300, 9, Input_Dims=[[1, 7168], []], Input_type=["c10::BFloat16", ""], **comms),
+        operator(
+            "record_param_comms",
+            900,
+            300,
+            9,
+            Input_Dims=[[1, 7168], []],
+            Input_type=["c10::BFloat16", ""],
+            **comms,
+        ),
         launch(1000, 3),
         annotation("step", 800, 500, 8),
         event("gpu_user_annotation", "step", 4999, 102, pid=0, tid=7, External_id=8),
@@ -304,8 +395,26 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Raw:
 
 def test_kernel_arguments_land(full: Raw) -> None:
     """A kernel keeps launch shape, graph ids and collective arguments."""
-    columns = ("context", "external_id", "graph_id", "graph_node_id", "grid", "block", "collective_name", "dtype")
-    assert full.rows("gpu_activity", *columns)[-1] == (1, 9, 2, 5, "[24,1,1]", "[544,1,1]", "allreduce", "BFloat16")
+    columns = (
+        "context",
+        "external_id",
+        "graph_id",
+        "graph_node_id",
+        "grid",
+        "block",
+        "collective_name",
+        "dtype",
+    )
+    assert full.rows("gpu_activity", *columns)[-1] == (
+        1,
+        9,
+        2,
+        5,
+        "[24,1,1]",
+        "[544,1,1]",
+        "allreduce",
+        "BFloat16",
+    )
     more = ("in_msg_nelems", "out_msg_nelems", "group_size", "process_group", "process_group_ranks", "seq")
     assert (7168, 7168, 8, "0", "[0, 1]", 12) in full.rows("gpu_activity", *more)
 
@@ -324,7 +433,10 @@ def test_operator_keeps_its_shapes(full: Raw) -> None:
 def test_annotation_and_its_gpu_twin_are_told_apart(full: Raw) -> None:
     """The CPU side has a process and thread, the GPU side a device and stream; one id joins them."""
     columns = ("side", "external_id", "device", "stream", "pid", "tid", "is_open")
-    assert full.rows("annotation", *columns) == [("cpu", 8, None, None, PID, 1001, False), ("gpu", 8, 0, 7, None, None, False)]
+    assert full.rows("annotation", *columns) == [
+        ("cpu", 8, None, None, PID, 1001, False),
+        ("gpu", 8, 0, 7, None, None, False),
+    ]
 
 
 def test_full_trace_keeps_contracts(full: Raw) -> None:
@@ -345,12 +457,21 @@ def test_activity_ids_follow_device_stream_and_time(tmp_path: Path) -> None:
     raw = read_events(tmp_path, wanted[::-1])
     found = raw.rows("gpu_activity", "activity_id", "device", "stream", "dur_ns", "name", "correlation")
     assert [row[1:] for row in found] == [
-        (e["args"]["device"], e["args"]["stream"], e["dur"].ns, e["name"], e["args"]["correlation"]) for e in wanted
+        (e["args"]["device"], e["args"]["stream"], e["dur"].ns, e["name"], e["args"]["correlation"])
+        for e in wanted
     ]
 
 
 def test_event_without_name_lands(tmp_path: Path) -> None:
     """A missing name costs no event."""
-    raw = read_events(tmp_path, [_without(e, "name") for e in (kernel("k", 5, 5), launch(1, 1), operator("o", 1, 1), annotation("a", 1, 1))])
-    assert {raw.tables[table][0]["name"] for table in ("gpu_activity", "launch", "cpu_op", "annotation")} == {""}
+    raw = read_events(
+        tmp_path,
+        [
+            _without(e, "name")
+            for e in (kernel("k", 5, 5), launch(1, 1), operator("o", 1, 1), annotation("a", 1, 1))
+        ],
+    )
+    assert {raw.tables[table][0]["name"] for table in ("gpu_activity", "launch", "cpu_op", "annotation")} == {
+        ""
+    }
     assert_contracts_hold(raw)

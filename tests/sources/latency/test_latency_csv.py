@@ -40,7 +40,9 @@ def test_compute_is_measured_by_tokens(tmp_path: Path) -> None:
 
 def test_clock_ranks_and_strange_columns_are_kept(tmp_path: Path) -> None:
     """A kernel's duration is said to be one; columns of no known meaning stay as text; remarks and empty lines are passed over."""
-    text = "# made on Monday\nOp\tbytes\tbytes_of\tkernel_us\tranks\tnode\n\nAllToAll\t64\tOUTPUT\t3.5\t8\tn1\n"
+    text = (
+        "# made on Monday\nOp\tbytes\tbytes_of\tkernel_us\tranks\tnode\n\nAllToAll\t64\tOUTPUT\t3.5\t8\tn1\n"
+    )
     (row,) = read(tmp_path, text)
     assert (row["op"], row["measured"], row["ranks"], row["bytes_of"], row["other"], row["line"]) == (
         "all_to_all", "kernel", 8, "output", '{"node":"n1"}', 4,

@@ -29,20 +29,36 @@ def test_older_columns_are_read_by_their_names(tmp_path: Path) -> None:
         "all_gather", 64, "output", 2, "eager", 28.99, "0e+00",
     )  # fmt: skip
     (oldest, _) = read(tmp_path, OLDEST, "reduce_scatter.log")
-    assert (oldest["op"], oldest["bytes"], oldest["us"], oldest["wrong"], oldest["ranks"]) == ("reduce_scatter", 8, 0.037, "0e+00", None)
+    assert (oldest["op"], oldest["bytes"], oldest["us"], oldest["wrong"], oldest["ranks"]) == (
+        "reduce_scatter",
+        8,
+        0.037,
+        "0e+00",
+        None,
+    )
 
 
 def test_two_programs_in_one_log(tmp_path: Path) -> None:
     """Each table has the operation, ranks and graph flag of its own program; a launcher's tags and NCCL's messages are passed over."""
-    log = "# Collective test starting: alltoall_perf\n" + NEW + "node:1:1 [0] NCCL INFO ready\n# Collective test starting: all_gather_perf\n" + OLD
+    log = (
+        "# Collective test starting: alltoall_perf\n"
+        + NEW
+        + "node:1:1 [0] NCCL INFO ready\n# Collective test starting: all_gather_perf\n"
+        + OLD
+    )
     tagged = "".join(f"[1,0]<stdout>:{line}\n" for line in log.splitlines())
     found = read(tmp_path, tagged, "job.out")
-    assert [(r["op"], r["ranks"], r["mode"]) for r in found[::2]] == [("all_to_all", 8, "graph"), ("all_gather", 2, "eager")]
+    assert [(r["op"], r["ranks"], r["mode"]) for r in found[::2]] == [
+        ("all_to_all", 8, "graph"),
+        ("all_gather", 2, "eager"),
+    ]
 
 
 def test_a_time_stamp_behind_the_numbers_is_passed_over(tmp_path: Path) -> None:
     """Some versions print one, of two words."""
-    stamped = OLD.replace("busbw  error\n", "busbw  error  timestamp\n").replace("0e+00\n", "0e+00  2026-01-01 12:00:00\n")
+    stamped = OLD.replace("busbw  error\n", "busbw  error  timestamp\n").replace(
+        "0e+00\n", "0e+00  2026-01-01 12:00:00\n"
+    )
     assert [r["us"] for r in read(tmp_path, stamped, "all_gather_perf.txt")] == [28.99, 28.84]
 
 
@@ -68,10 +84,17 @@ def test_groups_of_different_sizes_have_no_number_of_ranks(tmp_path: Path) -> No
         (NEW, "log.txt", 16, "a table that does not say of which operation"),
         (NEW.replace("   0.68    N/A\n", "   0.68\n"), "all_reduce_perf.txt", 16, "12 fields"),
         (NEW.replace("37.05", "37,05"), "all_reduce_perf.txt", 16, "time = '37,05'"),
-        (NEW.replace("#wrong     time   algbw   busbw #wrong", "#wrong"), "all_reduce_perf.txt", 16, "the columns size"),
+        (
+            NEW.replace("#wrong     time   algbw   busbw #wrong", "#wrong"),
+            "all_reduce_perf.txt",
+            16,
+            "the columns size",
+        ),
     ],
 )
-def test_a_bad_line_of_nccl_tests_is_named(tmp_path: Path, text: str, name: str, line: int, found: str) -> None:
+def test_a_bad_line_of_nccl_tests_is_named(
+    tmp_path: Path, text: str, name: str, line: int, found: str
+) -> None:
     """A line of numbers that was cut, mixed with another or is of an unknown table says so."""
     error = refused(tmp_path, text, name)
     assert (error.where, error.found[: len(found)]) == (f"line {line}", found)

@@ -33,14 +33,17 @@ def test_a_mountain_of_text_is_no_table(tmp_path: Path) -> None:
         read_microbench(job)
 
 
-@given(st.text(alphabet="op,bytesu;\t\"'#\n\r0123456789.-e_ \0\u2028é", max_size=200), st.sampled_from(["t.csv", "all_reduce_perf.txt"]))
+@given(
+    st.text(alphabet="op,bytesu;\t\"'#\n\r0123456789.-e_ \0\u2028é", max_size=200),
+    st.sampled_from(["t.csv", "all_reduce_perf.txt"]),
+)
 def test_whatever_the_text_it_is_rows_or_a_trace_error(text: str, name: str) -> None:
     """No other failure, and no row without a latency."""
     for head in ("", "op,bytes,us\nall_reduce,", NEW):
         try:
             found = rows_of((head + text).encode(), name)
         except TraceError as error:
-            assert error.where  # noqa: PT017 - both outcomes are right
+            assert error.where
         else:
             assert all(row["us"] > 0 for row in found)
 
@@ -57,7 +60,9 @@ def test_tables_are_told_from_traces() -> None:
 
 def test_names_of_operations_and_modes() -> None:
     """Torch's, NCCL's and nccl-tests' spellings mean the same; others mean nothing."""
-    assert {operation(n) for n in ("all_to_all_single", "AllToAll", "alltoall_perf", "all_to_allv")} == {"all_to_all"}
+    assert {operation(n) for n in ("all_to_all_single", "AllToAll", "alltoall_perf", "all_to_allv")} == {
+        "all_to_all"
+    }
     assert operation("reduce_scatter_tensor") == "reduce_scatter"
     assert operation("nothing") is None
     assert [mode_of(m) for m in ("eager", "CUDA Graph", "graph", "?")] == ["eager", "graph", "graph", None]
@@ -72,7 +77,9 @@ def test_a_run_of_a_table_alone_is_a_run(tmp_path: Path, home: Home) -> None:
     assert (outcome.codes, len(outcome.built), [*outcome.verdicts.values()]) == ([], 1, ["pass"])
     with reading(home) as con:
         assert find_run(con, "My table") == outcome.built[0]
-        assert duck.rows(con, "SELECT source, traces, ranks, decode_steps, verdict FROM runs") == [("microbench", 0, 0, 0, "pass")]
+        assert duck.rows(con, "SELECT source, traces, ranks, decode_steps, verdict FROM runs") == [
+            ("microbench", 0, 0, 0, "pass")
+        ]
         assert duck.rows(con, "SELECT op, us FROM raw.microbench") == [("all_reduce", 20.0)]
     assert ingest_into(home, tmp_path / "Table.csv", run="My table").built == []
     shown = command("--home", home.root, "show", outcome.built[0])
@@ -94,4 +101,6 @@ def test_the_shared_capture_of_latencies(tmp_path: Path, shared_traces: Path) ->
     found = read(tmp_path, (shared_traces / "captures" / "G_micro" / "G_nccl_micro.csv").read_bytes())
     assert len(found) == 80
     assert {r["op"] for r in found} == {"all_reduce", "all_to_all", "all_gather", "reduce_scatter"}
-    assert [r["us"] for r in found if (r["op"], r["mode"], r["bytes"]) == ("all_reduce", "graph", 14336)] == [11.76]
+    assert [r["us"] for r in found if (r["op"], r["mode"], r["bytes"]) == ("all_reduce", "graph", 14336)] == [
+        11.76
+    ]

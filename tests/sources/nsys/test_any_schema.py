@@ -21,13 +21,17 @@ def _cuts(draw: st.DrawFn) -> tuple[Version, list[str], dict[str, list[str]]]:
     gone = draw(st.lists(st.sampled_from(sorted(tables)), max_size=4, unique=True))
     columns = {}
     for name in draw(st.lists(st.sampled_from(sorted(tables)), max_size=4, unique=True)):
-        columns[name] = draw(st.lists(st.sampled_from([c.name for c in tables[name].columns]), max_size=4, unique=True))
+        columns[name] = draw(
+            st.lists(st.sampled_from([c.name for c in tables[name].columns]), max_size=4, unique=True)
+        )
     return version, gone, columns
 
 
 @settings(max_examples=20, derandomize=True)
 @given(cuts=_cuts(), form=st.sampled_from(["sqlite", "parquetdir"]))
-def test_any_missing_table_or_column_leaves_correct_kernels_or_a_refusal(cuts: tuple[Version, list[str], dict[str, list[str]]], form: str) -> None:
+def test_any_missing_table_or_column_leaves_correct_kernels_or_a_refusal(
+    cuts: tuple[Version, list[str], dict[str, list[str]]], form: str
+) -> None:
     """Start, duration, name and stream of every kernel are right, or the file is refused; nothing else is ever raised."""
     version, gone, columns = cuts
     report = two_ranks(1)
@@ -40,7 +44,9 @@ def test_any_missing_table_or_column_leaves_correct_kernels_or_a_refusal(cuts: t
     kernel = tables.get("CUPTI_ACTIVITY_KIND_KERNEL")
     there = {c.name for c in kernel.columns} if kernel else set()
     strings = {c.name for c in tables["StringIds"].columns} if "StringIds" in tables else set()
-    is_enough = {"start", "end", "deviceId", "streamId", "correlationId"} <= there and bool(there & {"shortName", "demangledName"})
+    is_enough = {"start", "end", "deviceId", "streamId", "correlationId"} <= there and bool(
+        there & {"shortName", "demangledName"}
+    )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         try:
@@ -49,9 +55,15 @@ def test_any_missing_table_or_column_leaves_correct_kernels_or_a_refusal(cuts: t
             assert not (is_enough and {"id", "value"} <= strings)
             return
         found = raw_rows(folder, "gpu_activity", "start_ns, dur_ns, name, stream")
-        kernels = [(r[0], r[1], r[3]) for r in raw_rows(folder, "gpu_activity", "start_ns, dur_ns, name, stream, kind") if r[4] == "kernel"]
+        kernels = [
+            (r[0], r[1], r[3])
+            for r in raw_rows(folder, "gpu_activity", "start_ns, dur_ns, name, stream, kind")
+            if r[4] == "kernel"
+        ]
         full = {r[2] for r in found}
-    knows_epoch = "TARGET_INFO_SESSION_START_TIME" in tables and "utcEpochNs" in {c.name for c in tables["TARGET_INFO_SESSION_START_TIME"].columns}
+    knows_epoch = "TARGET_INFO_SESSION_START_TIME" in tables and "utcEpochNs" in {
+        c.name for c in tables["TARGET_INFO_SESSION_START_TIME"].columns
+    }
     offset = EPOCH_NS if knows_epoch else 0
     assert is_enough
     work = [w for w in report.work if w.kind == "kernel"]

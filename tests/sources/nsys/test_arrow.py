@@ -21,14 +21,18 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def _written(path: Path, table: pa.Table, **options: Any) -> Path:
-    with pyarrow.ipc.new_stream(str(path), table.schema, options=pyarrow.ipc.IpcWriteOptions(**options)) as writer:
+    with pyarrow.ipc.new_stream(
+        str(path), table.schema, options=pyarrow.ipc.IpcWriteOptions(**options)
+    ) as writer:
         writer.write_table(table, max_chunksize=1_000)
     return path
 
 
 def _table(rows: int = 2_500, text: str = "name") -> pa.Table:
     values = pa.array([f"{text} {n % 50}" for n in range(rows)])
-    return pa.table({"id": range(rows), "other": [[1]] * rows, "value": values, "coded": values.dictionary_encode()})
+    return pa.table(
+        {"id": range(rows), "other": [[1]] * rows, "value": values, "coded": values.dictionary_encode()}
+    )
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -40,11 +44,15 @@ def test_every_row_is_counted_and_read_however_it_is_stored(tmp_path: Path, name
     assert [batch.num_rows for batch in found] == [1_000, 1_000, 500]
     assert found[0].schema.names == ["id", "value", "coded"]
     for column in ("value", "coded"):
-        assert [v for batch in found for v in batch.column(column).to_pylist()] == _table()[column].to_pylist()
+        assert [v for batch in found for v in batch.column(column).to_pylist()] == _table()[
+            column
+        ].to_pylist()
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_a_batch_that_is_too_large_is_refused_before_it_is_decompressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_batch_that_is_too_large_is_refused_before_it_is_decompressed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """Its size is what it is decompressed to, however few bytes it takes in the file."""
     path = _written(tmp_path / "a.arrow", pa.table({"value": ["x" * 100_000] * 10}), **OPTIONS[name])
     assert (path.stat().st_size < 10_000) == ("compression" in OPTIONS[name])
@@ -68,7 +76,9 @@ def test_rows_without_a_byte_are_counted(tmp_path: Path) -> None:
     rows = 10**12
     path = tmp_path / "a.arrow"
     made = pa.table({"start": pa.Array.from_buffers(pa.null(), rows, [None])})
-    with pyarrow.ipc.new_stream(str(path), made.schema, options=pyarrow.ipc.IpcWriteOptions(allow_64bit=True)) as writer:
+    with pyarrow.ipc.new_stream(
+        str(path), made.schema, options=pyarrow.ipc.IpcWriteOptions(allow_64bit=True)
+    ) as writer:
         writer.write_table(made)
     assert path.stat().st_size < 1_000
     assert arrow.count_rows(path) == rows
@@ -93,4 +103,4 @@ def test_any_flipped_byte_of_a_head_is_refused_or_harmless(tmp_path: Path) -> No
         try:
             assert arrow.count_rows(path) >= 0
         except pa.ArrowInvalid as error:
-            assert str(error)  # noqa: PT017 (either outcome is right)
+            assert str(error)

@@ -12,7 +12,13 @@ from pipeline.sources.nsys import batches
 from pipeline.sources.nsys.batches import BATCH_BYTES, BATCH_ROWS, pieces, wanted_schema
 from tests.support.nsys_bombs import MEGABYTE, one_text
 
-TEXTS: tuple[pa.DataType, ...] = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.dictionary(pa.int32(), pa.string()))
+TEXTS: tuple[pa.DataType, ...] = (
+    pa.string(),
+    pa.large_string(),
+    pa.binary(),
+    pa.large_binary(),
+    pa.dictionary(pa.int32(), pa.string()),
+)
 
 
 def _schema(kind: pa.DataType) -> pa.Schema:
@@ -34,7 +40,10 @@ def test_text_of_every_kind_becomes_bytes(kind: pa.DataType) -> None:
 
 def test_bytes_that_are_not_utf8_are_kept() -> None:
     """What a report calls a string may hold any byte."""
-    for values in (pa.array([b"ke\xe9"]).view(pa.string()), pa.array([b"ke\xe9"]).view(pa.string()).dictionary_encode()):
+    for values in (
+        pa.array([b"ke\xe9"]).view(pa.string()),
+        pa.array([b"ke\xe9"]).view(pa.string()).dictionary_encode(),
+    ):
         (made,) = pieces(_batch(values), _schema(values.type))
         assert made.column("value").to_pylist() == [b"ke\xe9"]
 
@@ -50,7 +59,10 @@ def test_a_text_that_is_repeated_is_copied_a_few_times_at_once() -> None:
 
 def test_a_batch_of_many_rows_is_split() -> None:
     """However few bytes they have."""
-    assert [p.num_rows for p in pieces(_batch(pa.array([""] * (BATCH_ROWS + 1))), _schema(pa.string()))] == [BATCH_ROWS, 1]
+    assert [p.num_rows for p in pieces(_batch(pa.array([""] * (BATCH_ROWS + 1))), _schema(pa.string()))] == [
+        BATCH_ROWS,
+        1,
+    ]
 
 
 def test_a_text_longer_than_a_batch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,12 +77,17 @@ def test_a_long_text_that_nothing_refers_to_is_left_out_first(monkeypatch: pytes
     monkeypatch.setattr(batches, "BATCH_BYTES", 10)
     rows = _batch(pa.array(["a", "x" * 99, "b", "c", "d"]), [7, 8, None, -1, 0])
     ids = np.array([-1, 5, 7], dtype=np.int64)
-    assert [row for p in pieces(rows, _schema(pa.string()), ids) for row in p.to_pylist()] == [{"id": 7, "value": b"a"}, {"id": -1, "value": b"c"}]
+    assert [row for p in pieces(rows, _schema(pa.string()), ids) for row in p.to_pylist()] == [
+        {"id": 7, "value": b"a"},
+        {"id": -1, "value": b"c"},
+    ]
     assert list(pieces(rows, _schema(pa.string()), ids[:0])) == []
 
 
 def _reaching(kind: pa.DataType, form: pa.DataType, offsets: list[int]) -> pa.Array[Any]:
-    return pa.Array.from_buffers(kind, len(offsets) - 1, [None, pa.array(offsets, form).buffers()[1], pa.py_buffer(b"abc")])
+    return pa.Array.from_buffers(
+        kind, len(offsets) - 1, [None, pa.array(offsets, form).buffers()[1], pa.py_buffer(b"abc")]
+    )
 
 
 @pytest.mark.parametrize(
@@ -90,7 +107,11 @@ def test_what_reaches_beyond_its_values_is_refused(values: pa.Array[Any]) -> Non
         list(pieces(_batch(values), _schema(values.type)))
 
 
-@pytest.mark.parametrize("kind", [pa.timestamp("ns"), pa.list_(pa.int64()), pa.string_view(), pa.run_end_encoded(pa.int32(), pa.int64())], ids=str)
+@pytest.mark.parametrize(
+    "kind",
+    [pa.timestamp("ns"), pa.list_(pa.int64()), pa.string_view(), pa.run_end_encoded(pa.int32(), pa.int64())],
+    ids=str,
+)
 def test_a_column_that_is_neither_number_nor_text_is_refused(kind: pa.DataType) -> None:
     """Types in which a few bytes may stand for many rows, or that say nothing here."""
     with pytest.raises(pa.ArrowInvalid, match="StringIds with value as"):

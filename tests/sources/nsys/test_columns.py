@@ -38,20 +38,38 @@ def _raw(folder: Path, tables: Tables, form: str = "sqlite") -> Path:
 def _everything(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
     """All raw tables, without what says when and from which file."""
     leave = "* EXCLUDE (file_name, ingested_at)"
-    return {t: raw_rows(folder, t, leave if t == "trace" else "*") for t in contracts("raw") if t != "microbench"}
+    return {
+        t: raw_rows(folder, t, leave if t == "trace" else "*") for t in contracts("raw") if t != "microbench"
+    }
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_schema_in_every_form_gives_the_known_tables(tmp_path: Path, version: Version) -> None:
     """sqlite, parquetdir and arrowdir differ in no raw table, and hold what was recorded, in nanoseconds since the epoch."""
     report = two_ranks()
-    sqlite, parquet, arrow = (_everything(_raw(tmp_path / form, tables_of(report, version), form)) for form in WRITERS)
+    sqlite, parquet, arrow = (
+        _everything(_raw(tmp_path / form, tables_of(report, version), form)) for form in WRITERS
+    )
     for table, rows in sqlite.items():
         assert rows == parquet[table], table
         assert rows == arrow[table], table
-    found = raw_rows(tmp_path / "sqlite", "gpu_activity", "rank, name, kind, device, stream, start_ns, dur_ns, correlation")
+    found = raw_rows(
+        tmp_path / "sqlite", "gpu_activity", "rank, name, kind, device, stream, start_ns, dur_ns, correlation"
+    )
     names = {"memcpy": "Memcpy HtoD (Pinned -> Device)", "memset": "Memset (Device)"}
-    expected = [(w.process, names.get(w.kind, w.name), w.kind, w.device, w.stream, EPOCH_NS + w.start, w.dur, w.correlation) for w in report.work]
+    expected = [
+        (
+            w.process,
+            names.get(w.kind, w.name),
+            w.kind,
+            w.device,
+            w.stream,
+            EPOCH_NS + w.start,
+            w.dur,
+            w.correlation,
+        )
+        for w in report.work
+    ]
     assert found == sorted(expected)
 
 
@@ -63,8 +81,12 @@ def test_every_row_is_landed_or_counted(tmp_path: Path, version: Version) -> Non
     tables = tables_of(report, version)
     tables["NVTX_EVENTS"].rows.append({"start": 1, "eventType": 34, "text": "a mark"})
     folder = _raw(tmp_path, tables)
-    assert raw_rows(folder, "trace", "sum(events_read)") == [(raw_rows(folder, "trace", "sum(events_kept)")[0][0] + _left_out(folder),)]
-    assert raw_rows(folder, "trace", "sum(gpu_events_read), sum(gpu_ns_read)") == [(len(report.work), sum(w.dur for w in report.work))]
+    assert raw_rows(folder, "trace", "sum(events_read)") == [
+        (raw_rows(folder, "trace", "sum(events_kept)")[0][0] + _left_out(folder),)
+    ]
+    assert raw_rows(folder, "trace", "sum(gpu_events_read), sum(gpu_ns_read)") == [
+        (len(report.work), sum(w.dur for w in report.work))
+    ]
     assert ("negative_duration", 1, -5) in raw_rows(folder, "issue", "code, count, dur_ns")
 
 
@@ -89,7 +111,13 @@ def test_columns_that_a_schema_lacks_are_null(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("form", "column"),
-    [("sqlite", "start"), ("sqlite", "end"), ("parquetdir", "deviceId"), ("parquetdir", "streamId"), ("arrowdir", "correlationId")],
+    [
+        ("sqlite", "start"),
+        ("sqlite", "end"),
+        ("parquetdir", "deviceId"),
+        ("parquetdir", "streamId"),
+        ("arrowdir", "correlationId"),
+    ],
 )
 def test_a_missing_minimum_is_named(tmp_path: Path, form: str, column: str) -> None:
     """The refusal says which column is missing and which are needed."""
@@ -98,7 +126,10 @@ def test_a_missing_minimum_is_named(tmp_path: Path, form: str, column: str) -> N
     with pytest.raises(TraceError) as refused:
         _raw(tmp_path, tables, form)
     assert refused.value.found == f"CUPTI_ACTIVITY_KIND_KERNEL without ['{column}']"
-    assert "CUPTI_ACTIVITY_KIND_KERNEL(start, end, deviceId, streamId, correlationId, shortName or demangledName)" in refused.value.wanted
+    assert (
+        "CUPTI_ACTIVITY_KIND_KERNEL(start, end, deviceId, streamId, correlationId, shortName or demangledName)"
+        in refused.value.wanted
+    )
 
 
 def test_a_kernel_table_without_names_is_refused(tmp_path: Path) -> None:
@@ -179,9 +210,14 @@ def test_kernel_names_are_the_full_ones(tmp_path: Path) -> None:
 
 def test_identical_rows_are_booked_once(tmp_path: Path) -> None:
     """Two kernels alike in every field are one; the other is counted with its time."""
-    folder = _raw(tmp_path, tables_of(Report([Process(1)], [Work(GEMM, 5, 5, 1)] * 3 + [Work(GEMM, 5, 6, 1)])))
+    folder = _raw(
+        tmp_path, tables_of(Report([Process(1)], [Work(GEMM, 5, 5, 1)] * 3 + [Work(GEMM, 5, 6, 1)]))
+    )
     assert raw_rows(folder, "gpu_activity", "activity_id, dur_ns") == [(0, 5), (1, 6)]
-    assert raw_rows(folder, "issue", "code, count, dur_ns", "code") == [("duplicate_event", 2, 10), ("unknown_rank", 1, None)]
+    assert raw_rows(folder, "issue", "code, count, dur_ns", "code") == [
+        ("duplicate_event", 2, 10),
+        ("unknown_rank", 1, None),
+    ]
 
 
 def test_a_string_id_that_stands_twice_doubles_no_kernel(tmp_path: Path) -> None:

@@ -15,7 +15,16 @@ from pipeline.errors import SideFile, TraceError
 from pipeline.sources.detect import reader_for
 from pipeline.sources.nsys.export import damaged
 from tests.support.builders import raw_rows
-from tests.support.nsys_builders import Process, Report, read_report, tables_of, two_ranks, write, write_parquetdir, write_sqlite
+from tests.support.nsys_builders import (
+    Process,
+    Report,
+    read_report,
+    tables_of,
+    two_ranks,
+    write,
+    write_parquetdir,
+    write_sqlite,
+)
 
 
 def _export(folder: Path, form: str = "sqlite", name: str = "report") -> Path:
@@ -63,7 +72,10 @@ def test_a_log_beside_the_file_is_refused_where_it_holds_rows(tmp_path: Path) ->
     assert "sqlite3 report.sqlite 'PRAGMA wal_checkpoint(TRUNCATE)'" in error.advice
 
 
-@pytest.mark.parametrize(("form", "name"), [("sqlite", "report.sqlite"), ("parquetdir", "report_pqtdir"), ("arrowdir", "report_arwdir")])
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [("sqlite", "report.sqlite"), ("parquetdir", "report_pqtdir"), ("arrowdir", "report_arwdir")],
+)
 def test_an_export_older_than_its_report_is_refused(tmp_path: Path, form: str, name: str) -> None:
     """The report was recorded again after this export: the refusal gives the command that exports it."""
     path = _aged(_export(tmp_path, form), 60)
@@ -108,7 +120,11 @@ def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
 def test_damaged_bytes_are_refused_or_harmless(tmp_path: Path, form: str, at: float) -> None:
     """Garbage in the middle of a file is refused as damage, or hits nothing that is read; there is no other outcome."""
     tables = tables_of(two_ranks(30))
-    path = write_sqlite(tmp_path / "report.sqlite", tables) if form == "sqlite" else write_parquetdir(tmp_path / "report_pqtdir", tables)
+    path = (
+        write_sqlite(tmp_path / "report.sqlite", tables)
+        if form == "sqlite"
+        else write_parquetdir(tmp_path / "report_pqtdir", tables)
+    )
     file = path if form == "sqlite" else path / "CUPTI_ACTIVITY_KIND_KERNEL.parquet"
     data = bytearray(file.read_bytes())
     middle = int(len(data) * at)
@@ -117,7 +133,7 @@ def test_damaged_bytes_are_refused_or_harmless(tmp_path: Path, form: str, at: fl
     try:
         read_report(path, tmp_path)
     except TraceError as error:
-        assert error.wanted  # noqa: PT017 (either outcome is right)
+        assert error.wanted
 
 
 @pytest.mark.parametrize("form", ["parquetdir", "arrowdir"])
@@ -150,7 +166,9 @@ def test_a_name_with_special_characters_is_read(tmp_path: Path, form: str, name:
 def test_an_error_quotes_nothing_of_the_report(tmp_path: Path) -> None:
     """What a library says about a bad value quotes it, and it may be a secret: the quoted part is cut off."""
     tables = tables_of(Report([Process(1)]).step(1_000_000, 1))
-    tables["CUPTI_ACTIVITY_KIND_RUNTIME"].columns[0] = type(tables["StringIds"].columns[0])("start", "t", False)
+    tables["CUPTI_ACTIVITY_KIND_RUNTIME"].columns[0] = type(tables["StringIds"].columns[0])(
+        "start", "t", False
+    )
     for row in tables["CUPTI_ACTIVITY_KIND_RUNTIME"].rows:
         row["start"] = "hunter2"
     error = _refusal(write_parquetdir(tmp_path / "report_pqtdir", tables), tmp_path)
@@ -159,7 +177,9 @@ def test_an_error_quotes_nothing_of_the_report(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["parquetdir", "arrowdir"])
-def test_unused_strings_of_megabytes_take_no_memory_of_a_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+def test_unused_strings_of_megabytes_take_no_memory_of_a_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
     """A report holds command lines and environments: what nothing refers to is not copied."""
     monkeypatch.setattr("pipeline.sources.nsys.reader._MEMORY_LIMIT", "40MB")
     tables = tables_of(two_ranks())
@@ -168,10 +188,15 @@ def test_unused_strings_of_megabytes_take_no_memory_of_a_read(tmp_path: Path, mo
     assert raw_rows(tmp_path, "gpu_activity", "count(*)") == [(24,)]
 
 
-@pytest.mark.parametrize("error", [pa.ArrowInvalid, ValueError, duckdb.InvalidInputException, duckdb.IOException])
+@pytest.mark.parametrize(
+    "error", [pa.ArrowInvalid, ValueError, duckdb.InvalidInputException, duckdb.IOException]
+)
 def test_words_of_a_full_disk_in_a_report_are_damage(error: type[Exception]) -> None:
     """An error may quote the report, and a report may hold any words."""
-    assert damaged("report.sqlite", error(f"{os.strerror(errno.ENOSPC)} in a name")).wanted == "a whole nsys export"
+    assert (
+        damaged("report.sqlite", error(f"{os.strerror(errno.ENOSPC)} in a name")).wanted
+        == "a whole nsys export"
+    )
 
 
 def test_a_full_disk_is_no_fault_of_the_report() -> None:

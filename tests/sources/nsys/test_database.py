@@ -32,7 +32,15 @@ def leaves(path: Path, table: str) -> list[int]:
 
 @pytest.mark.parametrize(
     ("at", "new"),
-    [(0, b"\x05"), (0, b"\x00"), (1, b"\x01\x00"), (3, b"\x00\x00"), (3, b"\x00\x05"), (5, b"\x00\x10"), (8, b"\x0f\xff")],
+    [
+        (0, b"\x05"),
+        (0, b"\x00"),
+        (1, b"\x01\x00"),
+        (3, b"\x00\x00"),
+        (3, b"\x00\x05"),
+        (5, b"\x00\x10"),
+        (8, b"\x0f\xff"),
+    ],
     ids=["kind", "no_kind", "free_block", "no_row", "fewer_rows", "start_of_rows", "place_of_a_row"],
 )
 def test_a_damaged_head_of_a_page_is_refused(tmp_path: Path, at: int, new: bytes) -> None:
@@ -122,7 +130,9 @@ def test_statistics_that_go_on_for_ever_are_stopped(tmp_path: Path, monkeypatch:
         ordinary_tables(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"SQLite", b"SQLite format 3\0" + b"\x10\x00\x01\x01" + b"\xff" * 200, b"{}" * 100])
+@pytest.mark.parametrize(
+    "content", [b"", b"SQLite", b"SQLite format 3\0" + b"\x10\x00\x01\x01" + b"\xff" * 200, b"{}" * 100]
+)
 def test_what_is_no_database_is_not_locked(tmp_path: Path, content: bytes) -> None:
     """What is wrong with it is said by whoever reads it."""
     path = tmp_path / "report.sqlite"

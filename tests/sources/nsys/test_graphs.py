@@ -9,7 +9,17 @@ import pytest
 from pipeline.duck import rows
 from pipeline.errors import TraceError
 from tests.support.builders import build_tables, raw_rows
-from tests.support.nsys_builders import ALL_REDUCE, GEMM, Call, Process, Report, Work, read_report, tables_of, write
+from tests.support.nsys_builders import (
+    ALL_REDUCE,
+    GEMM,
+    Call,
+    Process,
+    Report,
+    Work,
+    read_report,
+    tables_of,
+    write,
+)
 
 ADVICE = "nsys profile --cuda-graph-trace=node"
 
@@ -28,7 +38,10 @@ def test_kernels_of_a_replay_share_its_launch(tmp_path: Path) -> None:
     report = Report([Process(1)]).graph(1_000, 5, [(GEMM, 10), (ALL_REDUCE, 20)], launch=500)
     folder = tmp_path
     read_report(write(folder, tables_of(report, "2026")), folder)
-    assert raw_rows(folder, "gpu_activity", "name, correlation, graph_id, graph_node_id", "start_ns") == [(GEMM, 5, 5, 1), (ALL_REDUCE, 5, 5, 2)]
+    assert raw_rows(folder, "gpu_activity", "name, correlation, graph_id, graph_node_id", "start_ns") == [
+        (GEMM, 5, 5, 1),
+        (ALL_REDUCE, 5, 5, 2),
+    ]
     assert raw_rows(folder, "launch", "name, correlation") == [("cudaGraphLaunch", 5)]
 
 
@@ -38,9 +51,14 @@ def test_whole_replays_are_booked_as_opaque(tmp_path: Path) -> None:
     assert raw_rows(tmp_path, "gpu_activity", "kind, dur_ns, correlation, graph_id", "start_ns") == [
         ("kernel", 10, 1, None), ("graph", 500, 2, 5), ("graph", 500, 3, 5)
     ]  # fmt: skip
-    assert ("opaque_graph", "warn", "graph", 2, 1_000) in raw_rows(tmp_path, "issue", "code, severity, event_class, count, dur_ns")
+    assert ("opaque_graph", "warn", "graph", 2, 1_000) in raw_rows(
+        tmp_path, "issue", "code, severity, event_class, count, dur_ns"
+    )
     with build_tables(run, tmp_path / "spill") as con:
-        found = rows(con, "SELECT category, rollup, count(*), sum(dur_ns)::BIGINT FROM activity WHERE kind = 'graph' GROUP BY ALL")
+        found = rows(
+            con,
+            "SELECT category, rollup, count(*), sum(dur_ns)::BIGINT FROM activity WHERE kind = 'graph' GROUP BY ALL",
+        )
     assert found == [("opaque", "Opaque", 2, 1_000)]
 
 
@@ -72,7 +90,11 @@ def test_replays_whose_time_is_nowhere_are_refused(tmp_path: Path, eager: bool) 
 
 def test_replays_of_another_process_hide_no_time_of_this_one(tmp_path: Path) -> None:
     """A correlation id counts within its process: the other process's kernels do not stand for this one's replays."""
-    report = Report([Process(1), Process(2)], [Work(GEMM, 100, 10, 7, process=1)], [Call(50, 7, "cudaGraphLaunch_v10000", process=0)])
+    report = Report(
+        [Process(1), Process(2)],
+        [Work(GEMM, 100, 10, 7, process=1)],
+        [Call(50, 7, "cudaGraphLaunch_v10000", process=0)],
+    )
     with pytest.raises(TraceError, match=r"1 graph launches"):
         read_report(write(tmp_path, tables_of(report)), tmp_path)
 
@@ -88,7 +110,11 @@ def test_a_replay_cut_off_by_the_end_does_not_condemn_the_file(tmp_path: Path) -
 @pytest.mark.parametrize("without", ["CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"])
 def test_a_replay_without_a_process_may_be_of_any(tmp_path: Path, without: str) -> None:
     """Where kernels or calls do not say whose they are, an equal correlation is enough."""
-    tables = tables_of(Report([Process(1), Process(2)], [Work("other", 5, 5, 99, process=1)]).graph(1_000, 5, [(GEMM, 10)], launch=500))
+    tables = tables_of(
+        Report([Process(1), Process(2)], [Work("other", 5, 5, 99, process=1)]).graph(
+            1_000, 5, [(GEMM, 10)], launch=500
+        )
+    )
     tables[without].drop("globalPid", "globalTid")
     read_report(write(tmp_path, tables), tmp_path)
     assert (GEMM,) in raw_rows(tmp_path, "gpu_activity", "name")

@@ -89,7 +89,9 @@ def test_a_torch_trace_and_an_nsys_report_of_the_same_ranks_stay_apart(home: Hom
 
 
 @pytest.mark.parametrize("is_stale", [True, False], ids=["stale", "fresh"])
-def test_a_report_and_its_export_dropped_together_are_read_once(home: Home, monkeypatch: pytest.MonkeyPatch, is_stale: bool) -> None:
+def test_a_report_and_its_export_dropped_together_are_read_once(
+    home: Home, monkeypatch: pytest.MonkeyPatch, is_stale: bool
+) -> None:
     """A fresh export is read and the report archived beside it; a stale one is refused although the report is handled too."""
     monkeypatch.setenv("PATH", str(home.root))
     export = write(home.inbox, tables_of(two_ranks()), "sqlite", "serve")
@@ -101,4 +103,7 @@ def test_a_report_and_its_export_dropped_together_are_read_once(home: Home, monk
     outcome = drain(home, Progress(quiet=True))
     assert outcome.built == ([] if is_stale else ["serve"])
     where = home.quarantine if is_stale else home.archive
-    assert {p.name for p in (where / "serve").iterdir() if p.suffix != ".json"} == {"serve.sqlite", "serve.nsys-rep"}
+    assert {p.name for p in (where / "serve").iterdir() if p.suffix != ".json"} == {
+        "serve.sqlite",
+        "serve.nsys-rep",
+    }

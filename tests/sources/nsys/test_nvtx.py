@@ -9,7 +9,17 @@ import pytest
 
 from pipeline.duck import rows
 from tests.support.builders import build_tables, raw_rows
-from tests.support.nsys_builders import DECODE, PREFILL, Process, Range, Report, Tables, read_report, tables_of, write
+from tests.support.nsys_builders import (
+    DECODE,
+    PREFILL,
+    Process,
+    Range,
+    Report,
+    Tables,
+    read_report,
+    tables_of,
+    write,
+)
 
 
 def _raw(folder: Path, tables: Tables) -> Path:
@@ -25,7 +35,9 @@ def _with(*ranges: Range) -> Report:
 
 def test_a_name_is_text_or_a_registered_string(tmp_path: Path) -> None:
     """`text` where it stands in the row, the string of `textId` where it was registered."""
-    folder = _raw(tmp_path, tables_of(_with(Range("plain", 10, 5), Range("registered", 20, 5, registered=True))))
+    folder = _raw(
+        tmp_path, tables_of(_with(Range("plain", 10, 5), Range("registered", 20, 5, registered=True)))
+    )
     assert raw_rows(folder, "annotation", "name, dur_ns", "start_ns") == [("plain", 5), ("registered", 5)]
 
 
@@ -34,7 +46,9 @@ def test_a_column_of_names_may_be_missing(tmp_path: Path, column: str) -> None:
     """Older schemas lack one or the other: what is there is used, the rest is an unnamed range, and nothing fails."""
     tables = tables_of(_with(Range("plain", 10, 5), Range("registered", 20, 5, registered=True)))
     tables["NVTX_EVENTS"].drop(column)
-    expected = {"textId": ["plain", ""], "text": ["", "registered"], "domainId": ["plain", "registered"]}[column]
+    expected = {"textId": ["plain", ""], "text": ["", "registered"], "domainId": ["plain", "registered"]}[
+        column
+    ]
     assert [r[0] for r in raw_rows(_raw(tmp_path, tables), "annotation", "name", "start_ns")] == expected
 
 
@@ -50,7 +64,12 @@ def test_ranges_carry_the_name_of_their_domain(tmp_path: Path) -> None:
         Range("d", 40, 5, domain=4),
     ]
     folder = _raw(tmp_path, tables_of(report))
-    assert raw_rows(folder, "annotation", "name, domain", "start_ns") == [("a", "NCCL"), ("b", "TensorRT"), ("c", None), ("d", None)]
+    assert raw_rows(folder, "annotation", "name, domain", "start_ns") == [
+        ("a", "NCCL"),
+        ("b", "TensorRT"),
+        ("c", None),
+        ("d", None),
+    ]
 
 
 def test_rows_that_are_no_ranges_are_counted(tmp_path: Path) -> None:
@@ -86,7 +105,9 @@ TENSORRT = ["[Executor] _forward_step 7: 1 ctx reqs, 0 gen reqs", "[Executor] _f
 
 
 @pytest.mark.parametrize(
-    ("engine", "labels"), [("vllm", VLLM), ("sglang", SGLANG), ("tensorrt_llm", TENSORRT)], ids=["vllm", "sglang", "tensorrt_llm"]
+    ("engine", "labels"),
+    [("vllm", VLLM), ("sglang", SGLANG), ("tensorrt_llm", TENSORRT)],
+    ids=["vllm", "sglang", "tensorrt_llm"],
 )
 def test_steps_come_from_the_markers_of_each_engine(tmp_path: Path, engine: str, labels: list[str]) -> None:
     """Every marked forward pass is a step found by method nvtx, with its phase and what was launched from it."""
@@ -95,7 +116,10 @@ def test_steps_come_from_the_markers_of_each_engine(tmp_path: Path, engine: str,
         report.step(1_000_000 + 100_000 * number, 1 + 10 * number, label)
         report.ranges.append(Range("nested work", 1_000_500 + 100_000 * number, 100))
     found, engines = _steps(tmp_path, report)
-    assert found == [(n, phase, "nvtx", label, 4, 6) for n, (phase, label) in enumerate(zip(("prefill", "decode", "decode"), labels, strict=True))]
+    assert found == [
+        (n, phase, "nvtx", label, 4, 6)
+        for n, (phase, label) in enumerate(zip(("prefill", "decode", "decode"), labels, strict=True))
+    ]
     assert engines == [(engine,)]
 
 

@@ -97,7 +97,15 @@ def _walked(path: Path, make: Callable[[Path], object]) -> int:
         return pages.rows_of_tree(root)
 
 
-@pytest.mark.parametrize("head", [b"", b"hello", b"SQLite format 3\0" + b"\x00\x03" + bytes(82), b"SQLite format 3\0" + b"\x01\x00" + bytes(82)])
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"",
+        b"hello",
+        b"SQLite format 3\0" + b"\x00\x03" + bytes(82),
+        b"SQLite format 3\0" + b"\x01\x00" + bytes(82),
+    ],
+)
 def test_what_is_no_database_is_refused(tmp_path: Path, head: bytes) -> None:
     """Other bytes, and pages of a size that sqlite does not have."""
     path = tmp_path / "a.sqlite"

@@ -25,7 +25,9 @@ WRITERS: dict[str, dict[str, Any]] = {
 
 
 def _written(path: Path, values: Sequence[str | None], **options: Any) -> Path:
-    pyarrow.parquet.write_table(pa.table({"id": range(len(values)), "other": [""] * len(values), "value": values}), path, **options)
+    pyarrow.parquet.write_table(
+        pa.table({"id": range(len(values)), "other": [""] * len(values), "value": values}), path, **options
+    )
     return path
 
 
@@ -41,7 +43,9 @@ def test_every_row_is_read_however_it_is_stored(tmp_path: Path, name: str) -> No
 
 
 @pytest.mark.parametrize("name", ["dictionary", "zstd", "pages_of_version_2"])
-def test_a_page_that_is_too_large_is_refused_before_it_is_decompressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_page_that_is_too_large_is_refused_before_it_is_decompressed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """A megabyte of one letter takes a few bytes in the file. What the file's own metadata say of it is not asked."""
     path = _written(tmp_path / "a.parquet", ["x" * 1_000_000], **WRITERS[name] | {"compression": "zstd"})
     assert path.stat().st_size < 10_000
@@ -62,11 +66,16 @@ def test_long_text_is_read_a_few_rows_at_a_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("longest", [100_000, 1_000_000])
-def test_text_that_has_to_be_copied_is_read_by_the_longest_of_its_dictionary(tmp_path: Path, longest: int) -> None:
+def test_text_that_has_to_be_copied_is_read_by_the_longest_of_its_dictionary(
+    tmp_path: Path, longest: int
+) -> None:
     """One column of a row group by lengths, the other by a dictionary: pyarrow reads neither as a dictionary, so a row may take that much."""
     path = tmp_path / "a.parquet"
     made = pa.table({"name": ["a"] * 1_000, "value": ["x" * longest] * 1_000})
-    options: dict[str, Any] = {"use_dictionary": ["value"], "column_encoding": {"name": "DELTA_LENGTH_BYTE_ARRAY"}}
+    options: dict[str, Any] = {
+        "use_dictionary": ["value"],
+        "column_encoding": {"name": "DELTA_LENGTH_BYTE_ARRAY"},
+    }
     pyarrow.parquet.write_table(made, path, **options)
     found = [batch.num_rows for batch in parquet.batches(path, ["name", "value"])]
     assert sum(found) == 1_000
@@ -75,7 +84,12 @@ def test_text_that_has_to_be_copied_is_read_by_the_longest_of_its_dictionary(tmp
 
 def test_text_by_what_it_shares_with_its_neighbor_is_refused(tmp_path: Path) -> None:
     """A page of that encoding says nothing of the bytes that it stands for."""
-    path = _written(tmp_path / "a.parquet", ["x" * 1_000] * 1_000, use_dictionary=False, column_encoding={"value": "DELTA_BYTE_ARRAY"})
+    path = _written(
+        tmp_path / "a.parquet",
+        ["x" * 1_000] * 1_000,
+        use_dictionary=False,
+        column_encoding={"value": "DELTA_BYTE_ARRAY"},
+    )
     with pytest.raises(pa.ArrowInvalid, match="by what it shares with its neighbor"):
         list(parquet.batches(path, ["value"]))
 

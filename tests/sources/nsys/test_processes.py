@@ -9,7 +9,21 @@ import pytest
 from pipeline.duck import rows
 from pipeline.errors import TraceError
 from tests.support.builders import build_tables, raw_rows
-from tests.support.nsys_builders import GEMM, Call, Process, Range, Report, Table, Tables, Work, columns_of, read_report, tables_of, two_ranks, write
+from tests.support.nsys_builders import (
+    GEMM,
+    Call,
+    Process,
+    Range,
+    Report,
+    Table,
+    Tables,
+    Work,
+    columns_of,
+    read_report,
+    tables_of,
+    two_ranks,
+    write,
+)
 
 
 def _raw(folder: Path, tables: Tables, name: str = "report") -> Path:
@@ -32,16 +46,30 @@ def test_process_names_tell_ranks(tmp_path: Path) -> None:
 
 def test_thread_names_tell_ranks_where_process_names_do_not(tmp_path: Path) -> None:
     """The kernel cuts process names; a thread's name with coordinates is used first."""
-    processes = [Process(101, "python3", thread="sglang_TP3_DP0"), Process(102, "python3", thread="sglang_TP2_DP0")]
+    processes = [
+        Process(101, "python3", thread="sglang_TP3_DP0"),
+        Process(102, "python3", thread="sglang_TP2_DP0"),
+    ]
     found = raw_rows(_raw(tmp_path, tables_of(two_ranks(1, processes=processes))), "trace", WHO)
-    assert found == [("f-101", 3, "thread_name", 3, 0, 101, "python3", 2), ("f-102", 2, "thread_name", 2, 0, 102, "python3", 2)]
+    assert found == [
+        ("f-101", 3, "thread_name", 3, 0, 101, "python3", 2),
+        ("f-102", 2, "thread_name", 2, 0, 102, "python3", 2),
+    ]
 
 
-@pytest.mark.parametrize("names", [("python3", "python3"), ("Worker_TP0", "python3"), ("Worker_TP0_DP0", "Worker_TP0_DP1")])
-def test_names_that_do_not_tell_processes_apart_leave_their_order(tmp_path: Path, names: tuple[str, str]) -> None:
+@pytest.mark.parametrize(
+    "names", [("python3", "python3"), ("Worker_TP0", "python3"), ("Worker_TP0_DP0", "Worker_TP0_DP1")]
+)
+def test_names_that_do_not_tell_processes_apart_leave_their_order(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
     """Nothing, one name only, or the same tensor rank twice: ranks are numbered by device and pid, and rank_source says so."""
     processes = [Process(101, names[0]), Process(102, names[1])]
-    found = raw_rows(_raw(tmp_path, tables_of(two_ranks(1, devices=(1, 0), processes=processes))), "trace", "trace_id, rank, rank_source")
+    found = raw_rows(
+        _raw(tmp_path, tables_of(two_ranks(1, devices=(1, 0), processes=processes))),
+        "trace",
+        "trace_id, rank, rank_source",
+    )
     assert found == [("f-101", 1, "process_order"), ("f-102", 0, "process_order")]
 
 
@@ -64,7 +92,10 @@ def test_one_pid_in_two_containers_is_two_processes(tmp_path: Path) -> None:
     """Containers repeat pids: the bits above keep processes apart, and trace ids say which is which."""
     processes = [Process(17, host=1), Process(17, host=0x8002)]
     folder = _raw(tmp_path, tables_of(two_ranks(1, devices=(0, 0), processes=processes)))
-    assert raw_rows(folder, "trace", "trace_id, rank, pid, gpu_events_read") == [("f-1.17", 0, 17, 6), ("f-32770.17", 1, 17, 6)]
+    assert raw_rows(folder, "trace", "trace_id, rank, pid, gpu_events_read") == [
+        ("f-1.17", 0, 17, 6),
+        ("f-32770.17", 1, 17, 6),
+    ]
     assert sorted(raw_rows(folder, "launch", "trace_id")) == [("f-1.17",)] * 4 + [("f-32770.17",)] * 4
 
 
@@ -72,8 +103,13 @@ def test_correlation_ids_that_processes_share_join_within_each(tmp_path: Path) -
     """Both processes count from 1, and both call their device 0: each activity goes to the launch of its own process."""
     report = two_ranks(2, devices=(0, 0))
     with build_tables(read_report(write(tmp_path, tables_of(report)), tmp_path), tmp_path / "spill") as con:
-        found = rows(con, "SELECT rank, step, kernels, activities, busy_ns, graph_launches, method FROM steps ORDER BY ALL")
-        late = rows(con, "SELECT count(*) FROM int_activity_launch WHERE launch_ns IS NULL OR launch_ns > start_ns")
+        found = rows(
+            con,
+            "SELECT rank, step, kernels, activities, busy_ns, graph_launches, method FROM steps ORDER BY ALL",
+        )
+        late = rows(
+            con, "SELECT count(*) FROM int_activity_launch WHERE launch_ns IS NULL OR launch_ns > start_ns"
+        )
     assert found == [(rank, step, 4, 6, 3_351, 1, "nvtx") for rank in (0, 1) for step in (0, 1)]
     assert late == [(0,)]
 
@@ -82,7 +118,10 @@ def test_device_zero_of_every_process_is_a_device_of_its_own(tmp_path: Path) -> 
     """deviceId is the process's ordinal: two workers on device 0 are two lanes, and no time is added up across them."""
     report = two_ranks(1, devices=(0, 0))
     with build_tables(read_report(write(tmp_path, tables_of(report)), tmp_path), tmp_path / "spill") as con:
-        assert rows(con, "SELECT rank, device, activities, exposed_ns FROM timeline ORDER BY ALL") == [(0, 0, 6, 3_351), (1, 0, 6, 3_351)]
+        assert rows(con, "SELECT rank, device, activities, exposed_ns FROM timeline ORDER BY ALL") == [
+            (0, 0, 6, 3_351),
+            (1, 0, 6, 3_351),
+        ]
 
 
 def test_processes_are_ordered_by_gpu_where_the_report_says_which(tmp_path: Path) -> None:
@@ -102,7 +141,9 @@ def test_a_report_without_global_pids_is_one_process_of_unknown_rank(tmp_path: P
     for kind in ("KERNEL", "MEMCPY", "MEMSET"):
         tables[f"CUPTI_ACTIVITY_KIND_{kind}"].drop("globalPid")
     folder = _raw(tmp_path, tables)
-    assert raw_rows(folder, "trace", "trace_id, rank, pid, world_size, events_read, events_kept") == [("f", None, None, None, 25, 22)]
+    assert raw_rows(folder, "trace", "trace_id, rank, pid, world_size, events_read, events_kept") == [
+        ("f", None, None, None, 25, 22)
+    ]
     assert raw_rows(folder, "issue", "code, count", "code") == [("graph_record", 3), ("unknown_rank", 1)]
 
 
@@ -139,7 +180,9 @@ def test_of_a_process_name_only_the_program_is_kept(tmp_path: Path, name: str, p
     assert raw_rows(folder, "trace", "process_name") == [(program,)]
 
 
-def test_more_processes_than_a_machine_has_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_processes_than_a_machine_has_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each would be a trace of its own; as many as are allowed are read."""
     monkeypatch.setattr("pipeline.sources.nsys.processes.MOST_PROCESSES", 2)
     _raw(tmp_path / "two", tables_of(two_ranks()))
@@ -151,7 +194,9 @@ def test_more_processes_than_a_machine_has_are_refused(tmp_path: Path, monkeypat
 
 def test_of_a_name_of_megabytes_the_program_is_kept(tmp_path: Path) -> None:
     """A command line is cut where no program's path can reach."""
-    processes = [Process(1, f"/bin/VLLM::Worker_TP3 {'x' * 1_000_000}", thread=f"sglang_TP5 {'x' * 1_000_000}")]
-    assert raw_rows(_raw(tmp_path, tables_of(two_ranks(devices=(0,), processes=processes))), "trace", "rank, process_name") == [
-        (5, "VLLM::Worker_TP3")
+    processes = [
+        Process(1, f"/bin/VLLM::Worker_TP3 {'x' * 1_000_000}", thread=f"sglang_TP5 {'x' * 1_000_000}")
     ]
+    assert raw_rows(
+        _raw(tmp_path, tables_of(two_ranks(devices=(0,), processes=processes))), "trace", "rank, process_name"
+    ) == [(5, "VLLM::Worker_TP3")]

@@ -35,7 +35,9 @@ def _nsys(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
     monkeypatch.setenv("PATH", str(folder))
 
 
-def test_without_nsys_the_refusal_gives_the_command(tmp_path: Path, report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nsys_the_refusal_gives_the_command(
+    tmp_path: Path, report: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The exact export command, to be run where nsys is."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(TraceError) as refused:
@@ -45,20 +47,28 @@ def test_without_nsys_the_refusal_gives_the_command(tmp_path: Path, report: Path
 
 
 @pytest.mark.parametrize("known", WRITERS)
-def test_with_nsys_the_report_is_exported_and_read(tmp_path: Path, report: Path, monkeypatch: pytest.MonkeyPatch, known: str) -> None:
+def test_with_nsys_the_report_is_exported_and_read(
+    tmp_path: Path, report: Path, monkeypatch: pytest.MonkeyPatch, known: str
+) -> None:
     """Newest form first, then what an older nsys can write."""
     made = write(tmp_path / "made", tables_of(two_ranks()), known)
     copy = "shutil.copytree" if made.is_dir() else "shutil.copy"
     refuse = f"if form != {known!r}: sys.exit('unknown form ' + form)"
     _nsys(tmp_path / "bin", monkeypatch, f"{refuse}\n{copy}({str(made)!r}, output)")
     read_report(report, tmp_path)
-    assert raw_rows(tmp_path, "trace", "file_name, source, gpu_events_read") == [("serve.nsys-rep", "nsys", 12)] * 2
+    assert (
+        raw_rows(tmp_path, "trace", "file_name, source, gpu_events_read")
+        == [("serve.nsys-rep", "nsys", 12)] * 2
+    )
 
 
 @pytest.mark.parametrize(
     ("body", "found"),
     [
-        ("print('Exporting')\nsys.exit('Exportation error: Version number is invalid: 2026@4@4')", "Version number is invalid"),
+        (
+            "print('Exporting')\nsys.exit('Exportation error: Version number is invalid: 2026@4@4')",
+            "Version number is invalid",
+        ),
         ("pass", "nothing written, and no error"),
         ("open(output, 'w').close()", "nothing written, and no error"),
         ("sys.exit(7)", "exit code 7"),
@@ -66,7 +76,9 @@ def test_with_nsys_the_report_is_exported_and_read(tmp_path: Path, report: Path,
     ],
     ids=["newer_report", "silent", "empty", "code", "not_utf8"],
 )
-def test_a_failed_export_says_what_nsys_said(tmp_path: Path, report: Path, monkeypatch: pytest.MonkeyPatch, body: str, found: str) -> None:
+def test_a_failed_export_says_what_nsys_said(
+    tmp_path: Path, report: Path, monkeypatch: pytest.MonkeyPatch, body: str, found: str
+) -> None:
     """nsys refuses a newer report, or writes nothing and says nothing: its last words and the command to try are in the message."""
     _nsys(tmp_path / "bin", monkeypatch, body)
     with pytest.raises(TraceError) as refused:
@@ -75,7 +87,9 @@ def test_a_failed_export_says_what_nsys_said(tmp_path: Path, report: Path, monke
     assert COMMAND in refused.value.advice
 
 
-def test_an_nsys_that_cannot_run_is_no_traceback(tmp_path: Path, report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_nsys_that_cannot_run_is_no_traceback(
+    tmp_path: Path, report: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A program for another machine is said to have failed."""
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin" / "nsys"

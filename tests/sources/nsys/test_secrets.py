@@ -14,9 +14,18 @@ from pipeline.ingest.ingest import drain
 from pipeline.lake.home import Home
 from pipeline.progress import Progress
 from tests.support.homes import settled
-from tests.support.nsys_builders import Process, Table, Tables, Version, columns_of, tables_of, two_ranks, write
+from tests.support.nsys_builders import (
+    Process,
+    Table,
+    Tables,
+    Version,
+    columns_of,
+    tables_of,
+    two_ranks,
+    write,
+)
 
-SECRET = "hunter2-AKIA0SECRET"  # noqa: S105 (the one that must not be found)
+SECRET = "hunter2-AKIA0SECRET"
 
 
 def _plant(tables: Tables) -> Tables:
@@ -30,19 +39,55 @@ def _plant(tables: Tables) -> Tables:
     def add(table: str, ddl: str, /, **row: Any) -> None:
         tables.setdefault(table, Table(columns_of(ddl))).rows.append(row)
 
-    add("ThreadNames", "nameId! priority globalTid:u", nameId=902, globalTid=two_ranks().processes[0].global_tid(7))
-    add("ProcessStreams", "globalPid!:u filenameId! contentId!", globalPid=77 << 24, filenameId=901, contentId=901)
-    add("TARGET_INFO_SYSTEM_ENV", "globalVid:u devStateName!:t name!:t nameEnum! value!:t", devStateName="e", name="DeviceEnvironment", value=SECRET)
-    add("META_DATA_CAPTURE", "name!:t value:t", name="PROCESS_0:ENVIRONMENT_VARIABLE", value=f"API_KEY={SECRET}")
-    add("META_DATA_EXPORT", "name!:t value:t", name="EXPORT_PARAM_INPUT_FILE", value=f"/home/{SECRET}/report.nsys-rep")
+    add(
+        "ThreadNames",
+        "nameId! priority globalTid:u",
+        nameId=902,
+        globalTid=two_ranks().processes[0].global_tid(7),
+    )
+    add(
+        "ProcessStreams",
+        "globalPid!:u filenameId! contentId!",
+        globalPid=77 << 24,
+        filenameId=901,
+        contentId=901,
+    )
+    add(
+        "TARGET_INFO_SYSTEM_ENV",
+        "globalVid:u devStateName!:t name!:t nameEnum! value!:t",
+        devStateName="e",
+        name="DeviceEnvironment",
+        value=SECRET,
+    )
+    add(
+        "META_DATA_CAPTURE",
+        "name!:t value:t",
+        name="PROCESS_0:ENVIRONMENT_VARIABLE",
+        value=f"API_KEY={SECRET}",
+    )
+    add(
+        "META_DATA_EXPORT",
+        "name!:t value:t",
+        name="EXPORT_PARAM_INPUT_FILE",
+        value=f"/home/{SECRET}/report.nsys-rep",
+    )
     add("EXPORT_META_DATA", "name!:t value:t", name="EXPORT_USER", value=SECRET)
-    add("DIAGNOSTIC_EVENT", "timestamp! severity! text!:t", timestamp=1, severity=3, text=f"could not run with {SECRET}")
+    add(
+        "DIAGNOSTIC_EVENT",
+        "timestamp! severity! text!:t",
+        timestamp=1,
+        severity=3,
+        text=f"could not run with {SECRET}",
+    )
     tables["NVTX_EVENTS"].rows.append({"start": 1, "eventType": 34, "text": f"mark {SECRET}", "globalTid": 1})
     return tables
 
 
 def _report(version: Version) -> Tables:
-    processes = [Process(101, f"/opt/vllm/bin/worker --api-key {SECRET}"), Process(102, f"/opt/{SECRET}/python3")]
+    processes = [
+        Process(101, f"/opt/vllm/bin/worker --api-key {SECRET}"),
+        Process(102, f"/opt/{SECRET}/python3"),
+    ]
     return _plant(tables_of(two_ranks(processes=processes), version))
 
 
@@ -50,12 +95,17 @@ def _texts(path: Path) -> bytes:
     """Bytes of a file; of a Parquet file also all of its values, uncompressed, and its statistics."""
     data = path.read_bytes()
     if path.suffix == ".parquet":
-        data += str(pyarrow.parquet.ParquetFile(path).read().to_pydict()).encode() + str(pyarrow.parquet.read_metadata(path).to_dict()).encode()
+        data += (
+            str(pyarrow.parquet.ParquetFile(path).read().to_pydict()).encode()
+            + str(pyarrow.parquet.read_metadata(path).to_dict()).encode()
+        )
     return data
 
 
 @pytest.mark.parametrize(("version", "form"), [("2022.4", "sqlite"), ("2024", "parquetdir")])
-def test_no_secret_of_a_report_leaves_it(home: Home, capsysbinary: pytest.CaptureFixture[bytes], version: Version, form: str) -> None:
+def test_no_secret_of_a_report_leaves_it(
+    home: Home, capsysbinary: pytest.CaptureFixture[bytes], version: Version, form: str
+) -> None:
     """A good report and three bad ones through the inbox, built and exported: outside the originals the secret is nowhere."""
     write(home.inbox, _report(version), form, "good")
     bad = _report(version)
@@ -75,7 +125,10 @@ def test_no_secret_of_a_report_leaves_it(home: Home, capsysbinary: pytest.Captur
     for mart in ("step_breakdown", "activity", "steps"):
         for kind in ("csv", "parquet"):
             target = str(home.root / f"{mart}.{kind}")
-            app(["--home", str(home.root), "export", mart, "--format", kind, "--output", target], standalone_mode=False)
+            app(
+                ["--home", str(home.root), "export", mart, "--format", kind, "--output", target],
+                standalone_mode=False,
+            )
     said = capsysbinary.readouterr()
     assert SECRET.encode() not in said.err + said.out
     originals = [home.archive, home.quarantine]
@@ -86,7 +139,10 @@ def test_no_secret_of_a_report_leaves_it(home: Home, capsysbinary: pytest.Captur
             assert SECRET.encode() not in _texts(path), path
     assert looked > 20
     with duckdb.connect(str(home.database), read_only=True) as con:
-        assert con.sql("SELECT DISTINCT process_name FROM raw.trace ORDER BY ALL").fetchall() == [("python3",), ("worker",)]
+        assert con.sql("SELECT DISTINCT process_name FROM raw.trace ORDER BY ALL").fetchall() == [
+            ("python3",),
+            ("worker",),
+        ]
 
 
 def test_the_planted_secret_is_in_every_place(tmp_path: Path) -> None:

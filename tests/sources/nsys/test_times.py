@@ -10,7 +10,20 @@ import pytest
 from pipeline.duck import rows
 from pipeline.errors import TraceError
 from tests.support.builders import build_tables, raw_rows
-from tests.support.nsys_builders import DECODE, DURATION_NS, EPOCH_NS, GEMM, Process, Range, Report, Tables, Work, read_report, tables_of, write
+from tests.support.nsys_builders import (
+    DECODE,
+    DURATION_NS,
+    EPOCH_NS,
+    GEMM,
+    Process,
+    Range,
+    Report,
+    Tables,
+    Work,
+    read_report,
+    tables_of,
+    write,
+)
 
 
 def _raw(folder: Path, tables: Tables) -> Path:
@@ -43,7 +56,9 @@ def _one_step() -> Report:
     ],
     ids=["session", "normalised", "normalised_unsaid", "shifted", "shifted_back", "both"],
 )
-def test_every_way_to_export_times_gives_the_same_absolute_times(tmp_path: Path, by_ns: int, facts: dict[str, str], base_ns: int | None) -> None:
+def test_every_way_to_export_times_gives_the_same_absolute_times(
+    tmp_path: Path, by_ns: int, facts: dict[str, str], base_ns: int | None
+) -> None:
     """The session's start is added unless the export did so already, and a shift is taken out; base_ns says what was added."""
     report = _one_step()
     report.ranges.append(Range("never closed", 1_000_500, DURATION_NS - 1_000_500))
@@ -80,7 +95,9 @@ def test_a_range_without_an_end_of_its_own_is_open(tmp_path: Path, end: int | No
 def _steps(folder: Path, report: Report) -> list[tuple[Any, ...]]:
     run = read_report(write(folder, tables_of(report)), folder)
     with build_tables(run, folder / "spill") as con:
-        return rows(con, f"SELECT step, phase, kernels, activities, end_ns - {EPOCH_NS} FROM steps ORDER BY step")
+        return rows(
+            con, f"SELECT step, phase, kernels, activities, end_ns - {EPOCH_NS} FROM steps ORDER BY step"
+        )
 
 
 def test_an_open_last_step_keeps_its_work(tmp_path: Path) -> None:
@@ -106,12 +123,16 @@ def test_an_open_step_does_not_swallow_the_steps_behind_it(tmp_path: Path) -> No
         ({"end": 3}, "negative_duration"),
     ],
 )
-def test_a_kernel_without_usable_times_is_counted_not_booked(tmp_path: Path, change: dict[str, Any], code: str) -> None:
+def test_a_kernel_without_usable_times_is_counted_not_booked(
+    tmp_path: Path, change: dict[str, Any], code: str
+) -> None:
     """Its row is left out by name, and the other kernels are booked."""
     tables = tables_of(Report([Process(1)], [Work(GEMM, 5, 5), Work(GEMM, 50, 5)]))
     kernel = tables["CUPTI_ACTIVITY_KIND_KERNEL"]
     kernel.rows[0].update(change)
-    kernel.columns = [type(c)(c.name, c.kind, c.is_required and c.name not in {"start", "end"}) for c in kernel.columns]
+    kernel.columns = [
+        type(c)(c.name, c.kind, c.is_required and c.name not in {"start", "end"}) for c in kernel.columns
+    ]
     folder = _raw(tmp_path, tables)
     assert raw_rows(folder, "gpu_activity", "start_ns") == [(EPOCH_NS + 50,)]
     assert (code, "kernel", 1) in raw_rows(folder, "issue", "code, event_class, count")
@@ -136,4 +157,6 @@ def test_a_report_without_any_usable_time_is_refused(tmp_path: Path) -> None:
 def test_a_filtered_export_is_said_to_be_one(tmp_path: Path, what: str) -> None:
     """--tables and --times cut launches and kernels apart: an issue says so, with the filter."""
     folder = _raw(tmp_path, tables_of(_one_step(), facts={f"EXPORT_PARAM_{what}_TO_EXPORT": "x/y"}))
-    assert ("filtered_export", "warn", f"--{what.lower()}=x/y") in raw_rows(folder, "issue", "code, severity, example")
+    assert ("filtered_export", "warn", f"--{what.lower()}=x/y") in raw_rows(
+        folder, "issue", "code, severity, example"
+    )

@@ -11,15 +11,28 @@ Call = dict[str, Any]
 
 def call(step: int, **fields: Any) -> Call:
     """One all-reduce behind layer 3's experts, of 10 ns, unless told otherwise."""
-    made = {"step": step, "category": "allreduce", "subcategory": "nccl", "part": "after_moe", "layer": 3, "position": "layer 3 after MoE"}
+    made = {
+        "step": step,
+        "category": "allreduce",
+        "subcategory": "nccl",
+        "part": "after_moe",
+        "layer": 3,
+        "position": "layer 3 after MoE",
+    }
     return made | {"is_half": False, "dur_ns": 10} | fields
 
 
-def audit(calls: list[Call], columns: str, steps: list[Row] | None = None, count: int = 3) -> list[tuple[Any, ...]]:
+def audit(
+    calls: list[Call], columns: str, steps: list[Row] | None = None, count: int = 3
+) -> list[tuple[Any, ...]]:
     """These columns of the audit of `count` decode steps of one graph of 4 tokens."""
-    made = [{"step": step, "phase": "decode", "graph_launches": 1, "graph_tokens": 4} for step in range(count)]
+    made = [
+        {"step": step, "phase": "decode", "graph_launches": 1, "graph_tokens": 4} for step in range(count)
+    ]
     rows = [{"activity_id": number} | one for number, one in enumerate(calls)]
-    return run_model("allreduce_audit", {"collectives": rows, "steps": made if steps is None else steps}, columns)
+    return run_model(
+        "allreduce_audit", {"collectives": rows, "steps": made if steps is None else steps}, columns
+    )
 
 
 COUNTS = "steps, steps_with, calls_min, calls_mode, calls_max"
@@ -40,11 +53,16 @@ def test_a_step_without_such_a_call_counts_as_0() -> None:
 
 def test_kinds_and_positions_are_apart() -> None:
     """Custom beside NCCL, behind attention beside behind experts, a logits gather by its role."""
-    calls = [call(0), call(0, subcategory="custom"), call(0, part="after_attention"), call(0, layer=None, part="behind_layers", role="logits")]
+    calls = [
+        call(0),
+        call(0, subcategory="custom"),
+        call(0, part="after_attention"),
+        call(0, layer=None, part="after_layers", role="logits"),
+    ]
     found = audit(calls, "part, layer, subcategory, role, calls", count=1)
     assert found == [
         ("after_attention", 3, "nccl", None, 1), ("after_moe", 3, "custom", None, 1), ("after_moe", 3, "nccl", None, 1),
-        ("behind_layers", None, "nccl", "logits", 1),
+        ("after_layers", None, "nccl", "logits", 1),
     ]  # fmt: skip
 
 
@@ -65,7 +83,9 @@ def test_shapes_of_steps_are_apart() -> None:
 def test_an_all_reduce_made_of_two_kernels_is_one_call() -> None:
     """Both kernels' time is there, and both are counted as kernels."""
     half = call(0, subcategory="fused_norm", is_half=True, dur_ns=4)
-    assert audit([call(0, subcategory="fused_norm"), half], "calls_mode, calls, kernels, busy_ns, us_per_call", count=1) == [(1, 1, 2, 14, 0.014)]
+    assert audit(
+        [call(0, subcategory="fused_norm"), half], "calls_mode, calls, kernels, busy_ns, us_per_call", count=1
+    ) == [(1, 1, 2, 14, 0.014)]
 
 
 def test_calls_in_no_step_are_not_audited() -> None:

@@ -37,13 +37,22 @@ def tables(*calls: dict[str, Any], config: Row | None = None) -> dict[str, list[
                 "wait_ns": None if floor is None else call["dur"] - floor, "flag": call.get("flag"),
             }
         )  # fmt: skip
-    return {"int_message_size": sized, "collectives": made, "steps": [*steps.values()], "run_config": [config] if config else []}
+    return {
+        "int_message_size": sized,
+        "collectives": made,
+        "steps": [*steps.values()],
+        "run_config": [config] if config else [],
+    }
 
 
 def test_bytes_over_the_floor() -> None:
     """2 MB in 100 us without waiting are 20 GB/s; 8 ranks of an all-reduce send 1.75 times that."""
     call = {"bytes": 2_000_000, "ranks": 8, "dur": 150_000, "floor": 100_000}
-    found = run_model("bandwidth", tables(call, call), "calls, us_p50, floor_us, floor_source, algbw_gbps, busbw_gbps, wire_bytes, wait_share")
+    found = run_model(
+        "bandwidth",
+        tables(call, call),
+        "calls, us_p50, floor_us, floor_source, algbw_gbps, busbw_gbps, wire_bytes, wait_share",
+    )
     assert found == [(2, 150.0, 100.0, "last rank", 20.0, 35.0, 3_500_000, 0.333333333)]
 
 
@@ -65,16 +74,28 @@ def test_factor_of_each_operation() -> None:
     kinds = [
         ("all_reduce", "one_shot"), ("all_reduce", "two_shot"), ("all_reduce", "unknown"), ("all_to_all", "convention"), ("send_recv", "convention"),
     ]  # fmt: skip
-    calls = [{"op": op, "algorithm": algorithm, "bytes": 1000, "ranks": 4, "dur": 1000} for op, algorithm in kinds]
+    calls = [
+        {"op": op, "algorithm": algorithm, "bytes": 1000, "ranks": 4, "dur": 1000} for op, algorithm in kinds
+    ]
     found = run_model("bandwidth", tables(*calls), "op, algorithm, wire_ratio")
-    assert {(op, algorithm): factor for op, algorithm, factor in found} == dict(zip(kinds, [3.0, 1.5, None, 0.75, 1.0], strict=True))
+    assert {(op, algorithm): factor for op, algorithm, factor in found} == dict(
+        zip(kinds, [3.0, 1.5, None, 0.75, 1.0], strict=True)
+    )
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 8])
 def test_the_mart_and_the_formulas_agree(ranks: int) -> None:
     """Every operation and algorithm, and the busbw that follows."""
-    kinds = [(op, algorithm) for op in OPS for algorithm in ("convention", "one_shot", "two_shot") if op == "all_reduce" or algorithm == "convention"]
-    calls = [{"op": op, "algorithm": algorithm, "bytes": 10**9, "ranks": ranks, "dur": 10**6, "floor": 10**6} for op, algorithm in kinds]
+    kinds = [
+        (op, algorithm)
+        for op in OPS
+        for algorithm in ("convention", "one_shot", "two_shot")
+        if op == "all_reduce" or algorithm == "convention"
+    ]
+    calls = [
+        {"op": op, "algorithm": algorithm, "bytes": 10**9, "ranks": ranks, "dur": 10**6, "floor": 10**6}
+        for op, algorithm in kinds
+    ]
     found = run_model("bandwidth", tables(*calls), "op, algorithm, wire_ratio, busbw_gbps")
     assert len(found) == len(kinds)
     for op, algorithm, ratio, busbw in found:
@@ -84,10 +105,22 @@ def test_the_mart_and_the_formulas_agree(ranks: int) -> None:
 
 def test_short_messages_are_latency_bound() -> None:
     """The floor of messages up to 32 KiB of the same kind is the latency floor; up to three times it, size does not matter."""
-    calls = [{"bytes": size, "dur": us * 1000, "floor": us * 1000} for size, us in ((14336, 7), (100_000, 20), (10_000_000, 60))]
-    found = run_model("bandwidth", tables(*calls), "size_bytes, latency_floor_us, latency_floor_source, is_latency_bound", "size_bytes")
+    calls = [
+        {"bytes": size, "dur": us * 1000, "floor": us * 1000}
+        for size, us in ((14336, 7), (100_000, 20), (10_000_000, 60))
+    ]
+    found = run_model(
+        "bandwidth",
+        tables(*calls),
+        "size_bytes, latency_floor_us, latency_floor_source, is_latency_bound",
+        "size_bytes",
+    )
     source = "messages up to 32 KiB"
-    assert found == [(14336, 7.0, source, True), (100_000, 7.0, source, True), (10_000_000, 7.0, source, False)]
+    assert found == [
+        (14336, 7.0, source, True),
+        (100_000, 7.0, source, True),
+        (10_000_000, 7.0, source, False),
+    ]
 
 
 def test_without_short_messages_the_link_tells() -> None:
@@ -97,10 +130,16 @@ def test_without_short_messages_the_link_tells() -> None:
     assert run_model("bandwidth", tables(call, config={"link": "pcie4_x16"}), columns) == [
         (20.6, "NCCL's model of the link", False, "pcie4_x16", 31.508, 0.555414)
     ]
-    assert run_model("bandwidth", tables(call, config={"link": "string"}), columns) == [(None, None, None, None, None, None)]
+    assert run_model("bandwidth", tables(call, config={"link": "string"}), columns) == [
+        (None, None, None, None, None, None)
+    ]
 
 
 def test_sizes_that_are_not_known_keep_their_row() -> None:
     """Calls and times without a bandwidth."""
-    found = run_model("bandwidth", tables({"dur": 9_000, "flag": "fused"}), "size_bytes, calls, floor_us, algbw_gbps, is_latency_bound, is_fused")
+    found = run_model(
+        "bandwidth",
+        tables({"dur": 9_000, "flag": "fused"}),
+        "size_bytes, calls, floor_us, algbw_gbps, is_latency_bound, is_fused",
+    )
     assert found == [(None, 1, 9.0, None, None, True)]

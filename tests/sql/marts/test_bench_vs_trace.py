@@ -16,7 +16,9 @@ BENCH = {"bench_id": "b", "file_name": "f.csv", "line": 2, "op": "all_reduce", "
 
 def beside(trace: dict[str, Any], bench: dict[str, Any], columns: str = "line") -> list[tuple[Any, ...]]:
     """The rows of one trace size and one line."""
-    return run_model("bench_vs_trace", {"bandwidth": [TRACE | trace], "raw.microbench": [BENCH | bench]}, columns)
+    return run_model(
+        "bench_vs_trace", {"bandwidth": [TRACE | trace], "raw.microbench": [BENCH | bench]}, columns
+    )
 
 
 def test_two_clocks_are_named() -> None:

@@ -24,7 +24,9 @@ def _summed(*gaps: dict[str, Any], columns: str = COLUMNS) -> list[tuple[object,
 def test_gaps_of_a_kind_are_counted_and_summed() -> None:
     """How many, how much, and how many of them with a late host; a NULL is not late."""
     late, unknown = GAP | {"is_host_late": True}, GAP | {"is_host_late": None, "dur_ns": 700}
-    assert _summed(GAP, late, unknown) == [("t", 0, "decode", "inside_replay", "under 1 us", "gemm", 3, 1_700, 1)]
+    assert _summed(GAP, late, unknown) == [
+        ("t", 0, "decode", "inside_replay", "under 1 us", "gemm", 3, 1_700, 1)
+    ]
 
 
 def test_kinds_are_kept_apart() -> None:

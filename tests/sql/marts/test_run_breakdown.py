@@ -14,7 +14,12 @@ US = 1_000
 PREFILL = "execute_context_1(64)_generation_0(0)"
 
 
-def _scene(steps: Sequence[Sequence[tuple[str, int]]], rank: int = 0, labels: Sequence[str] = (), source: str = "kineto") -> Scene:
+def _scene(
+    steps: Sequence[Sequence[tuple[str, int]]],
+    rank: int = 0,
+    labels: Sequence[str] = (),
+    source: str = "kineto",
+) -> Scene:
     """A trace whose steps hold (name, us) kernels one after another, a step every 1000 us."""
     scene = Scene(f"{source}{rank}", rank, source)
     for number, kernels in enumerate(steps):
@@ -52,14 +57,22 @@ def test_of_counts_as_frequent_the_lower_is_the_mode() -> None:
 
 def test_a_step_without_a_kind_of_work_counts_as_none_of_it() -> None:
     """A rollup that runs in one of three steps has median 0 and calls_min 0, not the median of the one."""
-    with build_scenes(_scene([[(GEMM, 10), (MARLIN_MOE, 30)], [(GEMM, 10)], [(GEMM, 10)]]), wanted=["run_breakdown"]) as con:
-        assert _table(con, "calls_min, calls_mode, calls_max, ms_p50, ms_mean", "rollup = 'MoE GEMM'") == [(0, 0, 1, 0.0, 0.01)]
+    with build_scenes(
+        _scene([[(GEMM, 10), (MARLIN_MOE, 30)], [(GEMM, 10)], [(GEMM, 10)]]), wanted=["run_breakdown"]
+    ) as con:
+        assert _table(con, "calls_min, calls_mode, calls_max, ms_p50, ms_mean", "rollup = 'MoE GEMM'") == [
+            (0, 0, 1, 0.0, 0.01)
+        ]
 
 
 def test_ranks_are_averaged_within_a_step_and_shown_apart() -> None:
     """ms_p50 is the median over steps of the mean over ranks; lowest, highest and worst rank stand beside it."""
-    with build_scenes(_scene([[(GEMM, 10)]] * 3, 0), _scene([[(GEMM, 30)]] * 3, 1), wanted=["run_breakdown"]) as con:
-        assert _table(con, "steps, ranks, ms_p50, ms_rank_min, ms_rank_max, worst_rank") == [(3, 2, 0.02, 0.01, 0.03, 1)]
+    with build_scenes(
+        _scene([[(GEMM, 10)]] * 3, 0), _scene([[(GEMM, 30)]] * 3, 1), wanted=["run_breakdown"]
+    ) as con:
+        assert _table(con, "steps, ranks, ms_p50, ms_rank_min, ms_rank_max, worst_rank") == [
+            (3, 2, 0.02, 0.01, 0.03, 1)
+        ]
 
 
 def test_shares_are_of_summed_time_and_add_up() -> None:
@@ -70,13 +83,17 @@ def test_shares_are_of_summed_time_and_add_up() -> None:
 
 def test_phases_do_not_mix() -> None:
     """A prefill among decode steps has rows of its own."""
-    with build_scenes(_scene([[(GEMM, 900)], [(GEMM, 10)], [(GEMM, 10)]], labels=[PREFILL]), wanted=["run_breakdown"]) as con:
+    with build_scenes(
+        _scene([[(GEMM, 900)], [(GEMM, 10)], [(GEMM, 10)]], labels=[PREFILL]), wanted=["run_breakdown"]
+    ) as con:
         assert _table(con, "phase, steps, ms_p50") == [("decode", 2, 0.01), ("prefill", 1, 0.9)]
 
 
 def test_sources_do_not_mix() -> None:
     """The same rank in a torch trace and in an nsys report is never averaged."""
-    with build_scenes(_scene([[(GEMM, 10)]]), _scene([[(GEMM, 20)]], source="nsys"), wanted=["run_breakdown"]) as con:
+    with build_scenes(
+        _scene([[(GEMM, 10)]]), _scene([[(GEMM, 20)]], source="nsys"), wanted=["run_breakdown"]
+    ) as con:
         assert _table(con, "source, ranks, ms_p50") == [("kineto", 1, 0.01), ("nsys", 1, 0.02)]
 
 
@@ -91,4 +108,7 @@ def test_exposed_time_stands_beside_summed_time() -> None:
     """Communication hidden under compute has its summed time and no exposed time."""
     scene = Scene().step(0, 10).launch(1, (GEMM, 100, 5_000)).launch(2, (ALL_REDUCE, 100, 4_000), stream=9)
     with build_scenes(scene, wanted=["run_breakdown"]) as con:
-        assert _table(con, "rollup, ms_p50, exposed_ms_p50") == [("AllReduce", 0.004, 0.0), ("GEMM", 0.005, 0.005)]
+        assert _table(con, "rollup, ms_p50, exposed_ms_p50") == [
+            ("AllReduce", 0.004, 0.0),
+            ("GEMM", 0.005, 0.005),
+        ]

@@ -9,10 +9,20 @@ COLUMNS = "method, steps, steps_with_work, is_used, compared_with, is_agreed"
 
 def _steps(count: int, *, graphs: int = 0, empty: int = 0, method: str = "annotation") -> list[Row]:
     """Steps of which the first `graphs` replay one and the last `empty` have no work."""
-    return [{"step": n, "method": method, "graph_launches": int(n < graphs), "activities": 0 if n >= count - empty else 10} for n in range(count)]
+    return [
+        {
+            "step": n,
+            "method": method,
+            "graph_launches": int(n < graphs),
+            "activities": 0 if n >= count - empty else 10,
+        }
+        for n in range(count)
+    ]
 
 
-def _methods(*, steps: list[Row], markers: int = 0, replays: int = 0, pattern: int = 0, source: str = "kineto") -> list[tuple[object, ...]]:
+def _methods(
+    *, steps: list[Row], markers: int = 0, replays: int = 0, pattern: int = 0, source: str = "kineto"
+) -> list[tuple[object, ...]]:
     def numbered(count: int) -> list[Row]:
         return [{"step": n} for n in range(count)]
 
@@ -37,18 +47,39 @@ def test_methods_that_find_the_same_steps_agree() -> None:
 
 def test_more_replays_than_annotated_steps_disagree() -> None:
     """Five unannotated passes: both counts stand in the row."""
-    assert _methods(steps=_steps(155, graphs=155), markers=155, replays=160)[1] == ("graph", 160, 160, False, 155, False)
+    assert _methods(steps=_steps(155, graphs=155), markers=155, replays=160)[1] == (
+        "graph",
+        160,
+        160,
+        False,
+        155,
+        False,
+    )
 
 
 def test_replays_are_held_against_steps_that_replay() -> None:
     """Two prefill steps without graphs are none that replays should find."""
-    assert _methods(steps=_steps(18, graphs=16), markers=18, replays=16)[1] == ("graph", 16, 16, False, 16, True)
+    assert _methods(steps=_steps(18, graphs=16), markers=18, replays=16)[1] == (
+        "graph",
+        16,
+        16,
+        False,
+        16,
+        True,
+    )
 
 
 def test_kernel_order_may_miss_one_step_at_an_edge() -> None:
     """One fewer agrees, two fewer do not."""
     assert _methods(steps=_steps(16, graphs=16), markers=16, pattern=15)[1][-1] is True
-    assert _methods(steps=_steps(16, graphs=16), markers=16, pattern=14)[1] == ("pattern", 14, 14, False, 16, False)
+    assert _methods(steps=_steps(16, graphs=16), markers=16, pattern=14)[1] == (
+        "pattern",
+        14,
+        14,
+        False,
+        16,
+        False,
+    )
 
 
 def test_steps_without_work_are_counted_apart() -> None:
@@ -65,7 +96,9 @@ def test_the_method_in_use_is_said() -> None:
 
 def test_nsys_ranges_are_called_nvtx() -> None:
     """The same marker in a report is another method by name."""
-    assert _methods(steps=_steps(2, method="nvtx"), markers=2, source="nsys") == [("nvtx", 2, 2, True, 2, True)]
+    assert _methods(steps=_steps(2, method="nvtx"), markers=2, source="nsys") == [
+        ("nvtx", 2, 2, True, 2, True)
+    ]
 
 
 def test_a_trace_without_steps_has_no_methods() -> None:

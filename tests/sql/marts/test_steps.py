@@ -36,7 +36,12 @@ def test_the_terms_of_a_step_are_each_their_own(con: duckdb.DuckDBPyConnection) 
     """Wall to the next first kernel, span to the last end, idle between own work, and a copy of the next step is borrowed."""
     found = _step(con, 0)
     assert (found["start_ns"], found["end_ns"], found["span_ns"], found["wall_ns"]) == (1000, 1420, 420, 400)
-    assert (found["busy_ns"], found["exposed_ns"], found["exposed_outside_ns"], found["borrowed_ns"]) == (190, 170, 0, 10)
+    assert (found["busy_ns"], found["exposed_ns"], found["exposed_outside_ns"], found["borrowed_ns"]) == (
+        190,
+        170,
+        0,
+        10,
+    )
     assert (found["idle_inside_ns"], found["gap_after_ns"], found["gap_cause"]) == (220, 0, None)
 
 
@@ -49,7 +54,10 @@ def test_a_gap_has_a_cause(con: duckdb.DuckDBPyConnection) -> None:
 
 def test_the_identity_holds_for_every_step_with_a_wall(con: duckdb.DuckDBPyConnection) -> None:
     """wall = exposed - exposed_outside + borrowed + idle_inside + gap_after, exactly."""
-    assert rows(con, f"SELECT step, {IDENTITY} FROM steps WHERE wall_ns IS NOT NULL ORDER BY step") == [(0, True), (1, True)]
+    assert rows(con, f"SELECT step, {IDENTITY} FROM steps WHERE wall_ns IS NOT NULL ORDER BY step") == [
+        (0, True),
+        (1, True),
+    ]
 
 
 def test_a_step_without_gpu_work_is_empty_and_stays_visible(con: duckdb.DuckDBPyConnection) -> None:
@@ -62,7 +70,12 @@ def test_a_step_without_gpu_work_is_empty_and_stays_visible(con: duckdb.DuckDBPy
 def test_the_last_step_has_no_wall(con: duckdb.DuckDBPyConnection) -> None:
     """Nothing follows it, so its wall and gap are NULL, and its idle is that of its span."""
     found = _step(con, 3)
-    assert (found["phase"], found["wall_ns"], found["gap_after_ns"], found["exposed_outside_ns"]) == ("prefill", None, None, None)
+    assert (found["phase"], found["wall_ns"], found["gap_after_ns"], found["exposed_outside_ns"]) == (
+        "prefill",
+        None,
+        None,
+        None,
+    )
     assert (found["span_ns"], found["idle_inside_ns"]) == (100, 0)
 
 
@@ -70,11 +83,19 @@ def test_what_was_scheduled_stands_in_the_row(con: duckdb.DuckDBPyConnection) ->
     """Label, counts, method and replays come along."""
     found = _step(con, 0)
     assert (found["label"], found["context_requests"], found["generation_requests"]) == (DECODE, 0, 1)
-    assert (found["method"], found["confidence"], found["graph_launches"], found["kernels"]) == ("annotation", 1.0, 1, 2)
+    assert (found["method"], found["confidence"], found["graph_launches"], found["kernels"]) == (
+        "annotation",
+        1.0,
+        1,
+        2,
+    )
 
 
 def _pair(*second: tuple[str, int, int]) -> list[Scene]:
-    return [Scene("t0", 0).step(0, 5).launch(1, (ALL_REDUCE, 100, 10)), Scene("t1", 1).step(0, 5).launch(1, *second)]
+    return [
+        Scene("t0", 0).step(0, 5).launch(1, (ALL_REDUCE, 100, 10)),
+        Scene("t1", 1).step(0, 5).launch(1, *second),
+    ]
 
 
 def test_steps_of_ranks_match() -> None:
@@ -86,10 +107,19 @@ def test_steps_of_ranks_match() -> None:
 
 def test_a_first_collective_that_waited_leaves_its_step_out_of_means() -> None:
     """capture_start_skew: the step stays, incomplete, with its reason."""
-    scene = Scene().step(0, 50).launch(1, (ALL_REDUCE, 1000, 9_000_000), (ALL_REDUCE, 9_002_000, 7_000), (ALL_REDUCE, 9_010_000, 7_000))
+    scene = (
+        Scene()
+        .step(0, 50)
+        .launch(
+            1, (ALL_REDUCE, 1000, 9_000_000), (ALL_REDUCE, 9_002_000, 7_000), (ALL_REDUCE, 9_010_000, 7_000)
+        )
+    )
     scene.step(200, 50).launch(201, (ALL_REDUCE, 9_020_000, 7_000))
     with build_scenes(scene, wanted=["steps"]) as con:
-        assert rows(con, "SELECT is_complete, incomplete_reason FROM steps ORDER BY step") == [(False, "capture_start_skew"), (True, None)]
+        assert rows(con, "SELECT is_complete, incomplete_reason FROM steps ORDER BY step") == [
+            (False, "capture_start_skew"),
+            (True, None),
+        ]
 
 
 def test_a_step_has_a_row_on_every_device_it_ran_on() -> None:
@@ -97,7 +127,12 @@ def test_a_step_has_a_row_on_every_device_it_ran_on() -> None:
     scene = Scene().step(0, 50).launch(1, (GEMM, 100, 10)).launch(2, (GEMM, 300, 10), device=1)
     scene.step(60, 50).launch(61, (GEMM, 200, 10)).launch(62, (GEMM, 500, 10), device=1)
     with build_scenes(scene, wanted=["steps"]) as con:
-        assert rows(con, "SELECT device, step, wall_ns FROM steps ORDER BY ALL") == [(0, 0, 100), (0, 1, None), (1, 0, 200), (1, 1, None)]
+        assert rows(con, "SELECT device, step, wall_ns FROM steps ORDER BY ALL") == [
+            (0, 0, 100),
+            (0, 1, None),
+            (1, 0, 200),
+            (1, 1, None),
+        ]
 
 
 def test_without_markers_there_are_no_steps() -> None:

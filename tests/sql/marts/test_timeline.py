@@ -13,7 +13,9 @@ def test_exposed_and_idle_fill_the_time_line() -> None:
     """From the first start to the last end every instant is exposed or idle."""
     scene = Scene().launch(1, (GEMM, 100, 50), (ALL_REDUCE, 120, 60), (GEMM, 300, 10))
     with build_scenes(scene, wanted=["timeline"]) as con:
-        found = rows(con, f"SELECT start_ns, end_ns, exposed_ns, busy_ns, idle_ns, unknown_ns, {CLOSES} FROM timeline")
+        found = rows(
+            con, f"SELECT start_ns, end_ns, exposed_ns, busy_ns, idle_ns, unknown_ns, {CLOSES} FROM timeline"
+        )
     assert found == [(100, 310, 90, 120, 120, 0, True)]
 
 
@@ -28,7 +30,9 @@ def test_devices_and_traces_close_on_their_own() -> None:
 
 def test_activities_without_length_bound_the_time_line() -> None:
     """A zero-length activity before all work opens the line, and the wait behind it is idle."""
-    with build_scenes(Scene().launch(1, (GEMM, 0, 0), (GEMM, 50, 10), (GEMM, 55, 0), (GEMM, 70, 0)), wanted=["timeline"]) as con:
+    with build_scenes(
+        Scene().launch(1, (GEMM, 0, 0), (GEMM, 50, 10), (GEMM, 55, 0), (GEMM, 70, 0)), wanted=["timeline"]
+    ) as con:
         assert rows(con, f"SELECT exposed_ns, idle_ns, {CLOSES} FROM timeline") == [(10, 60, True)]
 
 
@@ -82,7 +86,9 @@ def test_a_lost_step_that_begins_with_a_kernel_of_no_length_closes_too() -> None
     """The time line may begin with an activity that took no time, before all work."""
     scene = Scene().step(0, 40).launch(1, (GEMM, 100, 0)).launch(2, (GEMM, 250, 100))
     for step in range(1, 4):
-        scene.step(1_000 * step, 40).launch(1_000 * step + 1, *[(GEMM, 1_000 * step + 100 + 150 * i, 100) for i in range(5)])
+        scene.step(1_000 * step, 40).launch(
+            1_000 * step + 1, *[(GEMM, 1_000 * step + 100 + 150 * i, 100) for i in range(5)]
+        )
     with build_scenes(scene, wanted=["timeline"]) as con:
         found = rows(con, f"SELECT idle_ns, unknown_ns, {CLOSES} FROM timeline")
     assert found == [(3 * 200 + 2 * 300, 150 + 750, True)]

@@ -12,13 +12,19 @@ def _activity(**fields: object) -> Row:
 def test_an_activity_ends_after_its_duration() -> None:
     """end_ns is start plus duration, also for an activity without duration."""
     rows = [_activity(), _activity(activity_id=1, dur_ns=0)]
-    assert run_model("stg_activity", {"raw.gpu_activity": rows}, "activity_id, end_ns") == [(0, 120), (1, 100)]
+    assert run_model("stg_activity", {"raw.gpu_activity": rows}, "activity_id, end_ns") == [
+        (0, 120),
+        (1, 100),
+    ]
 
 
 def test_correlation_zero_is_no_link() -> None:
     """Correlation 0, as RCCL had it, links to nothing."""
     rows = [_activity(correlation=0), _activity(activity_id=1, correlation=7)]
-    assert run_model("stg_activity", {"raw.gpu_activity": rows}, "activity_id, correlation") == [(0, None), (1, 7)]
+    assert run_model("stg_activity", {"raw.gpu_activity": rows}, "activity_id, correlation") == [
+        (0, None),
+        (1, 7),
+    ]
 
 
 def test_an_activity_without_device_is_on_device_0() -> None:

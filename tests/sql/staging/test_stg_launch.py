@@ -14,19 +14,33 @@ def _call(start_ns: int, name: str = "cudaLaunchKernel", **fields: object) -> Ro
 def test_of_repeated_ids_the_earliest_call_is_taken_whole() -> None:
     """Name and thread come from the same, earliest call, even where that call has no thread."""
     calls = [_call(20, "late", tid=2), _call(10, "early", tid=None)]
-    assert run_model("stg_launch", {"raw.launch": calls}, "correlation, start_ns, name, tid") == [(5, 10, "early", None)]
+    assert run_model("stg_launch", {"raw.launch": calls}, "correlation, start_ns, name, tid") == [
+        (5, 10, "early", None)
+    ]
 
 
 def test_calls_at_the_same_time_are_told_apart_whatever_their_order() -> None:
     """Two calls with one id and one start give the same row in any order of the file."""
-    calls = [_call(10, "cudaLaunchKernel", tid=2), _call(10, "cuLaunchKernel", tid=1), _call(10, "cuLaunchKernel", tid=3)]
-    found = {tuple(run_model("stg_launch", {"raw.launch": order}, "name, tid")) for order in itertools.permutations(calls)}
+    calls = [
+        _call(10, "cudaLaunchKernel", tid=2),
+        _call(10, "cuLaunchKernel", tid=1),
+        _call(10, "cuLaunchKernel", tid=3),
+    ]
+    found = {
+        tuple(run_model("stg_launch", {"raw.launch": order}, "name, tid"))
+        for order in itertools.permutations(calls)
+    }
     assert found == {(("cuLaunchKernel", 1),)}
 
 
 def test_correlation_0_and_none_are_no_launch() -> None:
     """Calls without an id link to nothing and are left out."""
-    assert run_model("stg_launch", {"raw.launch": [_call(1, correlation=0), _call(2, correlation=None)]}, "correlation") == []
+    assert (
+        run_model(
+            "stg_launch", {"raw.launch": [_call(1, correlation=0), _call(2, correlation=None)]}, "correlation"
+        )
+        == []
+    )
 
 
 def test_the_same_id_in_another_trace_is_another_call() -> None:

@@ -65,7 +65,7 @@ class Mutant:
 
 def mutant(seeds: Sequence[Seed], seed: int, number: int) -> Mutant:
     """The mutant of this number."""
-    random = Random(f"{seed}:{number}")  # noqa: S311 (reproducible on purpose)
+    random = Random(f"{seed}:{number}")
     chosen = random.choice(seeds)
     if isinstance(chosen.data, str):
         return _text(chosen.data, seeds, random)
@@ -82,7 +82,9 @@ def mutant(seeds: Sequence[Seed], seed: int, number: int) -> Mutant:
 
 def as_is(seed: Seed) -> Mutant:
     """The seed, not changed."""
-    return Mutant(seed.name, seed.data.encode("utf-8", "surrogatepass") if isinstance(seed.data, str) else seed.data)
+    return Mutant(
+        seed.name, seed.data.encode("utf-8", "surrogatepass") if isinstance(seed.data, str) else seed.data
+    )
 
 
 def _text(text: str, seeds: Sequence[Seed], random: Random) -> Mutant:
@@ -114,8 +116,20 @@ def _packed(data: bytes, random: Random) -> tuple[str, bytes]:
     if how < 0.85:
         return ".json.gz", gzip.compress(data, mtime=0)
     cut = random.randrange(len(data) + 1)
-    behind = random.choice((b"", b"\0" * 100, b"x", b"\x1f", b"\x1f\x8b", gzip.compress(b"", mtime=0), gzip.compress(data, mtime=0)))
-    return ".pt.trace.json.gz", gzip.compress(data[:cut], mtime=0) + gzip.compress(data[cut:], mtime=0) + behind
+    behind = random.choice(
+        (
+            b"",
+            b"\0" * 100,
+            b"x",
+            b"\x1f",
+            b"\x1f\x8b",
+            gzip.compress(b"", mtime=0),
+            gzip.compress(data, mtime=0),
+        )
+    )
+    return ".pt.trace.json.gz", gzip.compress(data[:cut], mtime=0) + gzip.compress(
+        data[cut:], mtime=0
+    ) + behind
 
 
 def _database(data: bytes, seeds: Sequence[Seed], random: Random) -> bytes:
@@ -141,18 +155,31 @@ def _page(data: bytes, other: bytes, random: Random) -> bytes:
     elif what == 2:
         page = other[source : source + _PAGE]
     elif what == 3:
-        page = _parent(random.choices(range(1, pages + 1), k=random.choice((1, 2, 40))), random.choice((2, 5)))
+        page = _parent(
+            random.choices(range(1, pages + 1), k=random.choice((1, 2, 40))), random.choice((2, 5))
+        )
     else:
-        page = bytes([random.choice((0, 2, 5, 10, 13, 255))]) + random.randbytes(7) + data[at + 8 : at + _PAGE]
+        page = (
+            bytes([random.choice((0, 2, 5, 10, 13, 255))]) + random.randbytes(7) + data[at + 8 : at + _PAGE]
+        )
     return data[:at] + page + data[at + _PAGE :]
 
 
 def _parent(children: list[int], kind: int) -> bytes:
     """A page of a tree above these: among them may be itself, its parents, and one of them many times."""
     places = [_PAGE - 6 * (n + 1) for n in range(len(children) - 1)]
-    head = bytes([kind, 0, 0]) + len(places).to_bytes(2, "big") + (places or [_PAGE])[-1].to_bytes(2, "big") + b"\0" + children[-1].to_bytes(4, "big")
+    head = (
+        bytes([kind, 0, 0])
+        + len(places).to_bytes(2, "big")
+        + (places or [_PAGE])[-1].to_bytes(2, "big")
+        + b"\0"
+        + children[-1].to_bytes(4, "big")
+    )
     pointers = b"".join(place.to_bytes(2, "big") for place in places)
-    cells = b"".join(child.to_bytes(4, "big") + bytes([1, number + 1]) for number, child in reversed(list(enumerate(children[:-1]))))
+    cells = b"".join(
+        child.to_bytes(4, "big") + bytes([1, number + 1])
+        for number, child in reversed(list(enumerate(children[:-1])))
+    )
     return head + pointers + bytes(_PAGE - len(head + pointers + cells)) + cells
 
 
@@ -177,6 +204,8 @@ def _bytes(data: bytes, other: bytes, random: Random) -> bytes:
 def _flipped(data: bytes, random: Random, *, whole: bool) -> bytes:
     """Some bytes, or bits, changed in their places."""
     made = bytearray(data)
-    for place in sorted({random.randrange(len(made)) for _ in range(random.choice((1, 1, 3, 20)))} if made else ()):
+    for place in sorted(
+        {random.randrange(len(made)) for _ in range(random.choice((1, 1, 3, 20)))} if made else ()
+    ):
         made[place] = random.randrange(256) if whole else made[place] ^ (1 << random.randrange(8))
     return bytes(made)

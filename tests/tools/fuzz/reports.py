@@ -51,14 +51,20 @@ def change_database(data: bytes, random: Random, count: int) -> bytes:
 
 
 def _change_table(con: sqlite3.Connection, random: Random) -> None:
-    tables = [name for (name,) in con.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+    tables = [
+        name for (name,) in con.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+    ]
     tables = [t for t in tables if t.startswith(_IMPORTANT)] if random.random() < 0.85 else tables
     if not tables:
         return
     table = random.choice(tables)
     columns = [row[1] for row in con.execute(f'PRAGMA table_info("{table}")')]
     column, other = random.choice(columns), random.choice(columns)
-    some = f'WHERE rowid IN (SELECT rowid FROM "{table}" ORDER BY rowid LIMIT 1 OFFSET {random.randrange(8)})' if random.random() < 0.6 else ""
+    some = (
+        f'WHERE rowid IN (SELECT rowid FROM "{table}" ORDER BY rowid LIMIT 1 OFFSET {random.randrange(8)})'
+        if random.random() < 0.6
+        else ""
+    )
     what = random.random()
     if what < 0.45:
         _loosen(con, table, columns)
@@ -69,7 +75,9 @@ def _change_table(con: sqlite3.Connection, random: Random) -> None:
     elif what < 0.62:
         con.execute(f'ALTER TABLE "{table}" DROP COLUMN "{column}"')
     elif what < 0.68:
-        con.execute(f'ALTER TABLE "{table}" RENAME COLUMN "{column}" TO "{random.choice((column.upper(), column + "_", "weird name", "rowid"))}"')
+        con.execute(
+            f'ALTER TABLE "{table}" RENAME COLUMN "{column}" TO "{random.choice((column.upper(), column + "_", "weird name", "rowid"))}"'
+        )
     elif what < 0.74:
         con.execute(f'DROP TABLE "{table}"')
     elif what < 0.80:
@@ -142,7 +150,11 @@ def change_folder(files: dict[str, bytes], random: Random) -> dict[str, bytes]:
 def _changed_table(data: bytes, name: str, random: Random) -> bytes:
     is_parquet = name.endswith(".parquet")
     try:
-        table = pyarrow.parquet.read_table(io.BytesIO(data)) if is_parquet else pyarrow.ipc.open_stream(data).read_all()
+        table = (
+            pyarrow.parquet.read_table(io.BytesIO(data))
+            if is_parquet
+            else pyarrow.ipc.open_stream(data).read_all()
+        )
     except (pa.ArrowException, OSError):
         return data  # damaged by an earlier change
     if table.num_columns == 0 or table.num_rows > _MOST_ROWS:
@@ -165,9 +177,13 @@ def _changed_table(data: bytes, name: str, random: Random) -> bytes:
         table = table.set_column(at, table.schema.field(at).name, _other_values(table.num_rows, random))
     out = io.BytesIO()
     if is_parquet:
-        stored: dict[str, Any] = random.choice(({}, {}, {"use_dictionary": False}, {"data_page_version": "2.0"}, {"data_page_size": 100}))
+        stored: dict[str, Any] = random.choice(
+            ({}, {}, {"use_dictionary": False}, {"data_page_version": "2.0"}, {"data_page_size": 100})
+        )
         try:
-            pyarrow.parquet.write_table(table, out, compression=random.choice(("none", "zstd", "snappy")), **stored)
+            pyarrow.parquet.write_table(
+                table, out, compression=random.choice(("none", "zstd", "snappy")), **stored
+            )
         except (pa.ArrowException, OSError):
             return data  # no Parquet type for it
     else:

@@ -80,8 +80,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="what one mutant may take")
     parser.add_argument("--only", type=int, help="try the mutant of this number alone, build included")
-    parser.add_argument("--no-real", action="store_true", help="leave out seeds cut from the shared real traces")
-    parser.add_argument("--save", type=Path, default=Path(tempfile.gettempdir()) / "stepledger-fuzz", help="where findings are kept")
+    parser.add_argument(
+        "--no-real", action="store_true", help="leave out seeds cut from the shared real traces"
+    )
+    parser.add_argument(
+        "--save",
+        type=Path,
+        default=Path(tempfile.gettempdir()) / "stepledger-fuzz",
+        help="where findings are kept",
+    )
     options = parser.parse_args(arguments)
     seeds = own_seeds()
     if options.no_real or not SHARED_TRACES.is_dir():
@@ -94,7 +101,13 @@ def main(arguments: list[str] | None = None) -> int:
         worker.close()
         print(f"{options.only}: {result}")
         return int(result.outcome not in GOOD)
-    run = Run(seeds, options.seed, range(options.first, options.first + options.mutants), options.save, options.seconds)
+    run = Run(
+        seeds,
+        options.seed,
+        range(options.first, options.first + options.mutants),
+        options.save,
+        options.seconds,
+    )
     with ThreadPoolExecutor(options.workers) as pool:
         list(pool.map(run.work, range(options.workers)))
     for outcome, count in run.counts.most_common():

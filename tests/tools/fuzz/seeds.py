@@ -14,7 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import nsys_builders
-from tests.support.builders import ALL_REDUCE, DECODE, GEMM, MARLIN_MOE, StepBuilder, event, header, memcpy, operator, trace_json
+from tests.support.builders import (
+    ALL_REDUCE,
+    DECODE,
+    GEMM,
+    MARLIN_MOE,
+    StepBuilder,
+    event,
+    header,
+    memcpy,
+    operator,
+    trace_json,
+)
 
 REAL_EVENTS = 60
 """How many events of a real trace are kept: enough for every kind near its start, few enough for many mutants a second."""
@@ -54,29 +65,57 @@ def _steps() -> list[dict[str, Any]]:
     made.step([(GEMM, 1_000), (ALL_REDUCE, 2_000), (MARLIN_MOE, 300)], DECODE)
     made.step([(GEMM, 1_000), (ALL_REDUCE, 2_000)], DECODE, graph=True)
     copy = memcpy("Memcpy HtoD (Pinned -> Device)", made.now_ns, 70, 99, bytes=64)
-    shapes = operator("aten::mm", made.now_ns - 9_000, 800, 7, Input_Dims=[[1, 7168], [7168, 16]], Input_type=["c10::BFloat16", ""])
-    return [*made.events, copy, shapes, {"ph": "M", "name": "process_name", "pid": 1000, "args": {"name": "python"}}]
+    shapes = operator(
+        "aten::mm",
+        made.now_ns - 9_000,
+        800,
+        7,
+        Input_Dims=[[1, 7168], [7168, 16]],
+        Input_type=["c10::BFloat16", ""],
+    )
+    return [
+        *made.events,
+        copy,
+        shapes,
+        {"ph": "M", "name": "process_name", "pid": 1000, "args": {"name": "python"}},
+    ]
 
 
 def _own_texts() -> Iterator[tuple[str, str]]:
     events = _steps()
     yield "head", trace_json(events).decode()
     yield "tail", trace_json(events, {"schemaVersion": 1}, header(1, 2)).decode()
-    yield "bare", json.dumps([e | {"ts": float(e.get("ts", 0)), "dur": float(e.get("dur", 0))} for e in events])
+    yield (
+        "bare",
+        json.dumps([e | {"ts": float(e.get("ts", 0)), "dur": float(e.get("dur", 0))} for e in events]),
+    )
     rows = [json.dumps(e | {"pid": f"[TP0{n % 2}] {e['pid']}"}) for n, e in enumerate(events)]
     yield "merged", '{"traceEvents": [\n' + ",\n".join(rows) + '\n], "baseTimeNanoseconds": 7}'
     names = {"kernel": "Kernel", "gpu_memcpy": "Memcpy", "cpu_op": "Operator", "cuda_runtime": "Runtime"}
     old = [e | {"cat": names.get(e.get("cat", ""), e.get("cat"))} for e in events]
-    absolute = [e | {"ts": 1_700_000_000_000_000 + int(e.get("ts", 0)), "dur": int(e.get("dur", 0))} for e in old]
-    yield "old", '{"schemaVersion": 1, "traceEvents": ' + json.dumps([*absolute, event("Trace", "PyTorch Profiler (0)", 1, 2)]) + "}"
+    absolute = [
+        e | {"ts": 1_700_000_000_000_000 + int(e.get("ts", 0)), "dur": int(e.get("dur", 0))} for e in old
+    ]
+    yield (
+        "old",
+        '{"schemaVersion": 1, "traceEvents": '
+        + json.dumps([*absolute, event("Trace", "PyTorch Profiler (0)", 1, 2)])
+        + "}",
+    )
     amd = [e if e.get("cat") != "cuda_runtime" else e | {"name": "hipLaunchKernel"} for e in events]
-    head = {"deviceProperties": [{"id": 0, "name": "AMD Instinct MI210"}], "hip_runtime_version": 60342134, "roctracer_version": 4}
+    head = {
+        "deviceProperties": [{"id": 0, "name": "AMD Instinct MI210"}],
+        "hip_runtime_version": 60342134,
+        "roctracer_version": 4,
+    }
     yield "amd", trace_json(amd, head).decode()
 
 
 def _own_reports(folder: Path) -> Iterator[Seed]:
     for version in nsys_builders.VERSIONS:
-        path = nsys_builders.write(folder, nsys_builders.tables_of(nsys_builders.two_ranks(), version), name=version)
+        path = nsys_builders.write(
+            folder, nsys_builders.tables_of(nsys_builders.two_ranks(), version), name=version
+        )
         yield Seed(path.name, _small(path.read_bytes()))
     one = nsys_builders.Report([nsys_builders.Process(101, "VLLM::Worker_TP0")]).step(1_000_000, 1)
     path = nsys_builders.write(folder, nsys_builders.tables_of(one), name="one")
@@ -94,7 +133,9 @@ def _small(data: bytes) -> bytes:
         con = sqlite3.connect(path)
         for (table,) in con.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
             if table != "StringIds":
-                con.execute(f'DELETE FROM "{table}" WHERE rowid NOT IN (SELECT rowid FROM "{table}" LIMIT {_REAL_ROWS})')
+                con.execute(
+                    f'DELETE FROM "{table}" WHERE rowid NOT IN (SELECT rowid FROM "{table}" LIMIT {_REAL_ROWS})'
+                )
         used = "SELECT demangledName FROM CUPTI_ACTIVITY_KIND_KERNEL UNION SELECT shortName FROM CUPTI_ACTIVITY_KIND_KERNEL"
         con.execute(f"DELETE FROM StringIds WHERE id > 500 AND id NOT IN ({used})")
         con.commit()

@@ -43,7 +43,11 @@ def test_mutants_of_real_traces_are_landed_or_refused(shared_traces: Path) -> No
 
 def test_every_seed_lands_as_it_is(worker: Worker) -> None:
     """A seed that a reader refuses would make all of its mutants prove nothing."""
-    assert {name: result for name in range(len(worker.seeds)) if (result := worker.run_seed(name)).outcome != "landed"} == {}
+    assert {
+        name: result
+        for name in range(len(worker.seeds))
+        if (result := worker.run_seed(name)).outcome != "landed"
+    } == {}
 
 
 def test_a_number_gives_the_same_mutant_again() -> None:

@@ -28,7 +28,10 @@ def landed(home: Home, path: Path) -> None:
 
 def asked(home: Home, sql: str) -> list[tuple[Any, ...]]:
     """Rows of a query over the raw tables {trace} and {issue}."""
-    tables = {t: f"read_parquet({duck.files(home.raw, f'*/*/{t}.parquet')}, hive_partitioning = false)" for t in ("trace", "issue")}
+    tables = {
+        t: f"read_parquet({duck.files(home.raw, f'*/*/{t}.parquet')}, hive_partitioning = false)"
+        for t in ("trace", "issue")
+    }
     with duckdb.connect() as con:
         return duck.rows(con, sql.format(**tables))
 
@@ -43,7 +46,12 @@ def json_file(folder: Path, text: bytes) -> Path:
 def test_half_of_a_surrogate_pair_in_a_bad_value_is_shown_replaced(home: Home, tmp_path: Path) -> None:
     r"""A time of "\ud800" is counted as bad_value; its example is text that can be written."""
     late = json.dumps(kernel(GEMM, 5_000, 10, 2) | {"ts": "\ud800"})
-    landed(home, json_file(tmp_path, trace_json([kernel(GEMM, 1_000, 10, 1)]).replace(b"\n]", f",\n{late}\n]".encode())))
+    landed(
+        home,
+        json_file(
+            tmp_path, trace_json([kernel(GEMM, 1_000, 10, 1)]).replace(b"\n]", f",\n{late}\n]".encode())
+        ),
+    )
     [(example,)] = asked(home, "SELECT example FROM {issue} WHERE code = 'bad_value'")
     assert example.endswith("ts = ?")
 
@@ -51,29 +59,52 @@ def test_half_of_a_surrogate_pair_in_a_bad_value_is_shown_replaced(home: Home, t
 @pytest.mark.parametrize("base", [10**40, "9" * 30, "soon", [1]])
 def test_a_base_time_that_is_no_time_is_a_bad_value(home: Home, tmp_path: Path, base: object) -> None:
     """A baseTimeNanoseconds beyond 64 bits, or no number, is counted and not added."""
-    landed(home, json_file(tmp_path, trace_json([kernel(GEMM, 1_000, 10, 1)], header(baseTimeNanoseconds=base))))
-    assert asked(home, "SELECT event_class, count FROM {issue} WHERE code = 'bad_value'") == [("baseTimeNanoseconds", 1)]
+    landed(
+        home, json_file(tmp_path, trace_json([kernel(GEMM, 1_000, 10, 1)], header(baseTimeNanoseconds=base)))
+    )
+    assert asked(home, "SELECT event_class, count FROM {issue} WHERE code = 'bad_value'") == [
+        ("baseTimeNanoseconds", 1)
+    ]
     assert asked(home, "SELECT base_ns, first_ns FROM {trace}") == [(None, 1_000)]
 
 
 def test_an_exponent_beyond_all_bounds_is_a_bad_value(home: Home, tmp_path: Path) -> None:
     """Python's Decimal refuses an exponent of twenty digits; the file is read all the same."""
     late = json.dumps(kernel(GEMM, 5_000, 10, 2)).replace('"ts": 5.0', '"ts": 1e99999999999999999999')
-    landed(home, json_file(tmp_path, trace_json([kernel(GEMM, 1_000, 10, 1)]).replace(b"\n]", f",\n{late}\n]".encode())))
+    landed(
+        home,
+        json_file(
+            tmp_path, trace_json([kernel(GEMM, 1_000, 10, 1)]).replace(b"\n]", f",\n{late}\n]".encode())
+        ),
+    )
     assert asked(home, "SELECT event_class, count FROM {issue} WHERE code = 'bad_value'") == [("ts", 1)]
 
 
 @pytest.mark.parametrize("prefixes", [("[A.b]", "[A_b]", "[A b]"), ("[rest]", "[]")])
-def test_processes_whose_prefixes_look_alike_are_traces_of_their_own(home: Home, tmp_path: Path, prefixes: tuple[str, ...]) -> None:
+def test_processes_whose_prefixes_look_alike_are_traces_of_their_own(
+    home: Home, tmp_path: Path, prefixes: tuple[str, ...]
+) -> None:
     """Prefixes of merged processes that differ in odd characters only, or are called like our own name for none, do not share a trace_id."""
-    landed(home, json_file(tmp_path, trace_json([kernel(GEMM, 1_000, 10, n) | {"pid": f"{p} 7"} for n, p in enumerate(prefixes)])))
+    landed(
+        home,
+        json_file(
+            tmp_path,
+            trace_json([kernel(GEMM, 1_000, 10, n) | {"pid": f"{p} 7"} for n, p in enumerate(prefixes)]),
+        ),
+    )
     assert asked(home, "SELECT count(DISTINCT trace_id) FROM {trace}") == [(len(prefixes),)]
 
 
 def test_impossible_times_do_not_stop_the_run(home: Home, tmp_path: Path) -> None:
     """Stamps and durations near the ends of 64 bits are counted under their names; sums in the models never see them."""
-    steps = StepBuilder().step([(GEMM, 1_000), (ALL_REDUCE, 2_000)]).step([(GEMM, 1_000), (ALL_REDUCE, 2_000)])
-    odd = [e | change for e in steps.events for change in ({"dur": 5e15}, {"ts": 9.2e15}, {"ts": -9.2e15}, {"dur": -9.2e15})]
+    steps = (
+        StepBuilder().step([(GEMM, 1_000), (ALL_REDUCE, 2_000)]).step([(GEMM, 1_000), (ALL_REDUCE, 2_000)])
+    )
+    odd = [
+        e | change
+        for e in steps.events
+        for change in ({"dur": 5e15}, {"ts": 9.2e15}, {"ts": -9.2e15}, {"dur": -9.2e15})
+    ]
     outcome = ingest_into(home, json_file(tmp_path, trace_json([*steps.events, *odd])))
     assert (outcome.built, outcome.codes) == (["run"], [])
     assert asked(home, "SELECT event_class, count FROM {issue} WHERE code IN ('no_duration', 'bad_value') ORDER BY ALL") == [
@@ -96,18 +127,29 @@ def test_impossible_times_of_a_report_do_not_stop_the_run(home: Home, tmp_path: 
 def test_a_time_shift_that_is_no_time_is_not_added(home: Home, tmp_path: Path, shift: str) -> None:
     """EXPORT_PARAM_TIME_SHIFT is text in the file, and may hold any."""
     report = nsys_builders.two_ranks()
-    landed(home, nsys_builders.write(tmp_path, nsys_builders.tables_of(report, facts={"EXPORT_PARAM_TIME_SHIFT": shift})))
-    assert asked(home, "SELECT min(first_ns) FROM {trace}") == [(nsys_builders.EPOCH_NS + min(w.start for w in report.work),)]
+    landed(
+        home,
+        nsys_builders.write(
+            tmp_path, nsys_builders.tables_of(report, facts={"EXPORT_PARAM_TIME_SHIFT": shift})
+        ),
+    )
+    assert asked(home, "SELECT min(first_ns) FROM {trace}") == [
+        (nsys_builders.EPOCH_NS + min(w.start for w in report.work),)
+    ]
 
 
-def test_calls_and_ranges_without_a_start_are_counted_with_their_own_trace(home: Home, tmp_path: Path) -> None:
+def test_calls_and_ranges_without_a_start_are_counted_with_their_own_trace(
+    home: Home, tmp_path: Path
+) -> None:
     """In a report of two processes each trace's books close, though no NVTX range and no call says when it began."""
     tables = nsys_builders.tables_of(nsys_builders.two_ranks())
     for table in ("NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME"):
         tables[table].drop("start")
     landed(home, nsys_builders.write(tmp_path, tables))
     skipped = f"SELECT trace_id, sum(count) AS events FROM {{issue}} WHERE code IN {SKIPS} GROUP BY trace_id"
-    rows = asked(home, f"SELECT events_read - events_kept - events FROM {{trace}} JOIN ({skipped}) USING (trace_id)")
+    rows = asked(
+        home, f"SELECT events_read - events_kept - events FROM {{trace}} JOIN ({skipped}) USING (trace_id)"
+    )
     assert rows == [(0,), (0,)]
 
 
@@ -138,9 +180,15 @@ def test_a_column_that_stands_twice_is_refused(home: Home, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("table", "column", "kind"),
-    [("StringIds", "id", pa.timestamp("ns")), ("NVTX_EVENTS", "start", pa.timestamp("ns")), ("PROCESSES", "globalPid", pa.list_(pa.int64()))],
+    [
+        ("StringIds", "id", pa.timestamp("ns")),
+        ("NVTX_EVENTS", "start", pa.timestamp("ns")),
+        ("PROCESSES", "globalPid", pa.list_(pa.int64())),
+    ],
 )
-def test_a_column_of_a_type_that_is_no_number_is_refused(home: Home, tmp_path: Path, table: str, column: str, kind: Any) -> None:
+def test_a_column_of_a_type_that_is_no_number_is_refused(
+    home: Home, tmp_path: Path, table: str, column: str, kind: Any
+) -> None:
     """A folder's tables may have columns of any type: times where numbers are due are refused by name, not cast."""
 
     def change(found: pa.Table) -> pa.Table:

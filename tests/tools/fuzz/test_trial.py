@@ -28,7 +28,9 @@ def refusal() -> TraceError:
     return TraceError("m.json", where="here", found="this", wanted="that")
 
 
-def test_an_error_without_a_name_is_a_finding(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_without_a_name_is_a_finding(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A reader that raises anything but a refusal has failed; the outcome is the error's name."""
 
     def failing(*_args: Any, **_options: Any) -> Landed:
@@ -37,7 +39,9 @@ def test_an_error_without_a_name_is_a_finding(home: Home, tmp_path: Path, monkey
     assert outcome(home, tmp_path, monkeypatch, failing).outcome == "KeyError"
 
 
-def test_debris_of_a_refused_file_is_a_finding(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debris_of_a_refused_file_is_a_finding(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A refusal that leaves its scratch folder behind has failed."""
 
     def untidy(*_args: Any, **_options: Any) -> Landed:
@@ -47,7 +51,9 @@ def test_debris_of_a_refused_file_is_a_finding(home: Home, tmp_path: Path, monke
     assert outcome(home, tmp_path, monkeypatch, untidy).outcome == "debris"
 
 
-def test_tables_of_a_refused_file_are_a_finding(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_of_a_refused_file_are_a_finding(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A refusal behind a commit has failed."""
 
     def too_late(*args: Any, **options: Any) -> Landed:
@@ -58,7 +64,9 @@ def test_tables_of_a_refused_file_are_a_finding(home: Home, tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("table", ["launch", "gpu_activity", "issue"])
-def test_lost_rows_are_a_finding(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str) -> None:
+def test_lost_rows_are_a_finding(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
     """Books of which a row is gone do not close."""
 
     def losing(*args: Any, **options: Any) -> Landed:
@@ -70,7 +78,9 @@ def test_lost_rows_are_a_finding(home: Home, tmp_path: Path, monkeypatch: pytest
     assert outcome(home, tmp_path, monkeypatch, losing).outcome == "broken books"
 
 
-def test_events_that_were_never_read_are_a_finding(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_that_were_never_read_are_a_finding(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Books that close over fewer events than a direct look finds are broken too."""
 
     def blind(home: Home, path: Path, *args: Any, **options: Any) -> Landed:

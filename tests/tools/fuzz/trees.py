@@ -39,7 +39,9 @@ KEYS = (
 
 def parsed(text: str) -> Any:
     """A tree of Pairs, lists and tokens."""
-    return json.loads(text, object_pairs_hook=Pairs, parse_float=Raw, parse_int=Raw, parse_constant=Raw, strict=False)
+    return json.loads(
+        text, object_pairs_hook=Pairs, parse_float=Raw, parse_int=Raw, parse_constant=Raw, strict=False
+    )
 
 
 def written(tree: Any) -> str:
@@ -132,7 +134,16 @@ def _scale(events: list[Any], random: Random) -> None:
     for number, item in enumerate(events):
         if isinstance(item, Pairs):
             moved = [
-                (k, (Raw(f"{shift and str(v).split('.')[0]}{shift}") if shift and isinstance(v, Raw) else value) if k == field else v)
+                (
+                    k,
+                    (
+                        Raw(f"{shift and str(v).split('.')[0]}{shift}")
+                        if shift and isinstance(v, Raw)
+                        else value
+                    )
+                    if k == field
+                    else v,
+                )
                 for k, v in item
             ]
             events[number] = Pairs(moved)

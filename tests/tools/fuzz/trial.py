@@ -27,7 +27,16 @@ GOOD = ("landed", "refused", "unfinished", "side file")
 """What a reader may make of a damaged file; everything else is a finding."""
 MAX_BYTES = 100 << 20
 """What a mutant, which has kilobytes, may decode to."""
-NEVER = frozenset({"booked_once", "conservation_events", "conservation_gpu_time", "shares_sum_to_one", "step_identity", "timeline_closes"})
+NEVER = frozenset(
+    {
+        "booked_once",
+        "conservation_events",
+        "conservation_gpu_time",
+        "shares_sum_to_one",
+        "step_identity",
+        "timeline_closes",
+    }
+)
 """Checks that no file may fail: they ask about our own arithmetic."""
 _EVENT_TABLES = ("gpu_activity", "launch", "cpu_op", "annotation")
 _EVENT_ROWS = {*GPU_TABLES.values(), "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"}
@@ -72,7 +81,16 @@ def trial(home: Home, folder: Path, mutant: Mutant, *, salvage: bool, build: boo
 
 def _landed(home: Home, path: Path, *, salvage: bool, build: bool) -> Result:
     try:
-        done = land(home, path, "fuzz", lambda _bytes: None, threads=1, memory_limit="256MB", salvage=salvage, max_bytes=MAX_BYTES)
+        done = land(
+            home,
+            path,
+            "fuzz",
+            lambda _bytes: None,
+            threads=1,
+            memory_limit="256MB",
+            salvage=salvage,
+            max_bytes=MAX_BYTES,
+        )
     except TraceError as error:
         str(error).encode()  # what is said of a file must be fit to print
         return Result("unfinished" if isinstance(error, UnfinishedFile) else "refused")
@@ -93,7 +111,10 @@ def _landed(home: Home, path: Path, *, salvage: bool, build: bool) -> Result:
 
 def _hold_books(landed: Path) -> tuple[int, int]:
     """Events read are rows and skips, trace by trace; GPU time too, to the rounding. Returns (events, GPU events) read."""
-    tables = {t: pyarrow.parquet.read_table(landed / f"{t}.parquet").to_pylist() for t in (*_EVENT_TABLES, "trace", "issue")}
+    tables = {
+        t: pyarrow.parquet.read_table(landed / f"{t}.parquet").to_pylist()
+        for t in (*_EVENT_TABLES, "trace", "issue")
+    }
     skips = {code for code, entry in issue_codes().items() if entry.get("skip")}
     for trace in tables["trace"]:
         own = {t: [r for r in rows if r["trace_id"] == trace["trace_id"]] for t, rows in tables.items()}
@@ -101,13 +122,22 @@ def _hold_books(landed: Path) -> tuple[int, int]:
         kept = sum(len(own[t]) for t in _EVENT_TABLES)
         if kept != trace["events_kept"] or trace["events_read"] != kept + sum(r["count"] for r in skipped):
             issues = {(r["code"], r["event_class"]): r["count"] for r in skipped}
-            raise Broken(f"{trace['events_read']} events read, {trace['events_kept']} told as kept, {kept} rows, skipped {issues}")
+            raise Broken(
+                f"{trace['events_read']} events read, {trace['events_kept']} told as kept, {kept} rows, skipped {issues}"
+            )
         on_gpu = [r for r in skipped if r["code"] in _GPU_SKIPS]
         booked = sum(r["dur_ns"] for r in own["gpu_activity"]) + sum(r["dur_ns"] or 0 for r in on_gpu)
         rounded = sum(r["count"] for r in own["issue"] if r["code"] == "sub_ns_time")
-        rounded = rounded if abs(trace["gpu_ns_read"]) < 1 << 62 else abs(trace["gpu_ns_read"])  # a sum that no column of raw.issue can hold
-        if trace["gpu_events_read"] != len(own["gpu_activity"]) + sum(r["count"] for r in on_gpu) or abs(trace["gpu_ns_read"] - booked) > rounded:
-            raise Broken(f"GPU events {trace['gpu_events_read']} and ns {trace['gpu_ns_read']} read, {booked} ns booked and left out")
+        rounded = (
+            rounded if abs(trace["gpu_ns_read"]) < 1 << 62 else abs(trace["gpu_ns_read"])
+        )  # a sum that no column of raw.issue can hold
+        if (
+            trace["gpu_events_read"] != len(own["gpu_activity"]) + sum(r["count"] for r in on_gpu)
+            or abs(trace["gpu_ns_read"] - booked) > rounded
+        ):
+            raise Broken(
+                f"GPU events {trace['gpu_events_read']} and ns {trace['gpu_ns_read']} read, {booked} ns booked and left out"
+            )
     return sum(t["events_read"] for t in tables["trace"]), sum(t["gpu_events_read"] for t in tables["trace"])
 
 
@@ -133,11 +163,16 @@ def _counted_rows(path: Path) -> tuple[int, int] | None:
     try:
         if con.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
             return None
-        names = {name.lower() for (name,) in con.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        names = {
+            name.lower() for (name,) in con.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
         tables = {t for t in TABLES.keys() | COUNTED.keys() if t.lower() in names}
         columns = {t: {row[1].lower() for row in con.execute(f'PRAGMA table_info("{t}")')} for t in tables}
         known = {t for t in tables & TABLES.keys() if columns[t] & {c.lower() for c in TABLES[t]}}
-        rows = {t: con.execute(f'SELECT count(*) FROM "{t}"').fetchone()[0] for t in (known & _EVENT_ROWS) | (tables & COUNTED.keys())}
+        rows = {
+            t: con.execute(f'SELECT count(*) FROM "{t}"').fetchone()[0]
+            for t in (known & _EVENT_ROWS) | (tables & COUNTED.keys())
+        }
     except (sqlite3.Error, UnicodeDecodeError):
         return None
     finally:

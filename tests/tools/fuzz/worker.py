@@ -58,7 +58,11 @@ class Worker:
         self._done += 1
         if peak > PEAK_BYTES:
             self.close()
-            return Result("memory", f"{peak >> 20} MB at the most, outcome {result}") if result.outcome in {"landed", "refused"} else result
+            return (
+                Result("memory", f"{peak >> 20} MB at the most, outcome {result}")
+                if result.outcome in {"landed", "refused"}
+                else result
+            )
         if self._done >= _RENEW_AFTER:
             self.close()
         return result
@@ -102,4 +106,4 @@ def _work(pipe: Connection, seeds: Sequence[Seed], seed: int) -> None:
 
 def scratch() -> str | None:
     """A folder in memory where there is one: a mutant's files live for a fraction of a second."""
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 (a folder of its own is made in it)
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None

@@ -15,7 +15,7 @@ def told(sequence: Sequence, columns: str = "layer, part", **more: list[Row]) ->
 
 
 def test_parts_are_told_by_what_came_before() -> None:
-    """Before the layers, behind attention, behind an MLP or experts, behind the layers: by order, never by name."""
+    """Before the layers, behind attention, behind an MLP or experts, after the layers: by order, never by name."""
     step = Sequence().run(f"embed allreduce {DENSE} {MOE} {HEAD} gather")
     assert [row[1:] for row in told(step)] == [
         (None, "before_layers"),
@@ -23,7 +23,7 @@ def test_parts_are_told_by_what_came_before() -> None:
         (0, "after_mlp"),
         (1, "after_attention"),
         (1, "after_moe"),
-        (None, "behind_layers"),
+        (None, "after_layers"),
     ]
 
 
@@ -46,7 +46,10 @@ def test_a_norm_fused_into_the_sum_belongs_to_the_layer_it_sums() -> None:
 
 def test_without_layers_the_part_is_unknown() -> None:
     """Where the order of kernels proves nothing, nothing is claimed."""
-    assert [row[1:] for row in told(Sequence().run("gemm allreduce gemm allreduce"))] == [(None, "unknown"), (None, "unknown")]
+    assert [row[1:] for row in told(Sequence().run("gemm allreduce gemm allreduce"))] == [
+        (None, "unknown"),
+        (None, "unknown"),
+    ]
 
 
 def test_kernels_of_draft_models_are_apart() -> None:
@@ -54,12 +57,20 @@ def test_kernels_of_draft_models_are_apart() -> None:
     step = Sequence().run(f"{DENSE} {DENSE} {HEAD} allreduce")
     last = len(step.kernels) - 1
     found = told(step, int_draft=[{"trace_id": "t", "activity_id": last}])
-    assert [row[2] for row in found] == ["after_attention", "after_mlp", "after_attention", "after_mlp", "draft"]
+    assert [row[2] for row in found] == [
+        "after_attention",
+        "after_mlp",
+        "after_attention",
+        "after_mlp",
+        "draft",
+    ]
 
 
 def test_places_are_counted_within_each_step() -> None:
     """From 0 in each step; what belongs to no step has no place."""
-    steps = Sequence().run("allreduce gemm gather", step=0).run("allreduce", step=1).run("allreduce", step=None)
+    steps = (
+        Sequence().run("allreduce gemm gather", step=0).run("allreduce", step=1).run("allreduce", step=None)
+    )
     assert [row[1:] for row in told(steps, "step, place")] == [(0, 0), (0, 1), (1, 0), (None, None)]
 
 
@@ -81,5 +92,12 @@ def test_a_start_before_the_end_of_the_one_before_is_early() -> None:
 def test_roles_and_kinds_come_along() -> None:
     """Category, kind and the proven role of each."""
     step = Sequence().run("gather fused")
-    found = told(step, "category, subcategory, role, is_fused", int_role=[{"trace_id": "t", "activity_id": 0, "role": "dispatch"}])
-    assert [row[1:] for row in found] == [("collective", "all_gather", "dispatch", False), ("allreduce", "fused_norm", None, True)]
+    found = told(
+        step,
+        "category, subcategory, role, is_fused",
+        int_role=[{"trace_id": "t", "activity_id": 0, "role": "dispatch"}],
+    )
+    assert [row[1:] for row in found] == [
+        ("collective", "all_gather", "dispatch", False),
+        ("allreduce", "fused_norm", None, True),
+    ]

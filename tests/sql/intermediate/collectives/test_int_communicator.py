@@ -10,12 +10,22 @@ Found = tuple[Any, ...]
 
 
 def communicator(
-    argument: dict[str, Any] | None = None, groups: dict[str, str] | None = None, config: dict[str, Any] | None = None, **call: Any
+    argument: dict[str, Any] | None = None,
+    groups: dict[str, str] | None = None,
+    config: dict[str, Any] | None = None,
+    **call: Any,
 ) -> Found:
     """(members, communicator, size, source) of one call of rank 0; `groups`: members by purpose."""
     made = {"activity_id": 1, "category": "allreduce", "subcategory": "nccl"} | call
     rows = [
-        {"recording": "r", "rank": 0, "purpose": purpose, "members": members, "group_size": members.count(",") + 1, "group_source": "groups"}
+        {
+            "recording": "r",
+            "rank": 0,
+            "purpose": purpose,
+            "members": members,
+            "group_size": members.count(",") + 1,
+            "group_source": "groups",
+        }
         for purpose, members in (groups or {}).items()
     ]
     tables: dict[str, list[dict[str, Any]]] = {
@@ -37,12 +47,17 @@ def test_arguments_say_it() -> None:
 def test_all_reduces_and_logits_are_of_the_tensor_parallel_group() -> None:
     """Without arguments the purpose decides."""
     assert communicator(groups=BOTH)[0] == "0,1"
-    assert communicator(groups=BOTH, category="collective", subcategory="all_gather", role="logits")[0] == "0,1"
+    assert (
+        communicator(groups=BOTH, category="collective", subcategory="all_gather", role="logits")[0] == "0,1"
+    )
 
 
 def test_dispatch_and_combine_are_of_the_expert_group() -> None:
     """By role, or by being an all-to-all."""
-    assert communicator(groups=BOTH, category="collective", subcategory="all_gather", role="dispatch")[0] == "0,1,2,3"
+    assert (
+        communicator(groups=BOTH, category="collective", subcategory="all_gather", role="dispatch")[0]
+        == "0,1,2,3"
+    )
     assert communicator(groups=BOTH, category="all_to_all", subcategory="nccl")[0] == "0,1,2,3"
 
 
@@ -55,7 +70,12 @@ def test_a_gather_of_unknown_purpose_is_not_guessed() -> None:
 
 def test_one_group_for_all_purposes_is_it() -> None:
     """Then the purpose does not matter."""
-    assert communicator(groups={"any": "0,1"}, category="collective", subcategory="all_gather") == ("0,1", "0,1", 2, "groups")
+    assert communicator(groups={"any": "0,1"}, category="collective", subcategory="all_gather") == (
+        "0,1",
+        "0,1",
+        2,
+        "groups",
+    )
 
 
 def test_a_group_of_one_is_no_group() -> None:

@@ -27,11 +27,20 @@ class Ranks:
 
     def tables(self) -> dict[str, list[Row]]:
         """What the model reads."""
-        made: dict[str, list[Row]] = {"int_collective": [], "int_recording": [], "int_step_match": [], "int_communicator": []}
+        made: dict[str, list[Row]] = {
+            "int_collective": [],
+            "int_recording": [],
+            "int_step_match": [],
+            "int_communicator": [],
+        }
         count = len(self.calls)
         for rank, calls in enumerate(self.calls):
             trace = {"trace_id": f"t{rank}"}
-            world = {"ranks": self.ranks or count, "devices": self.devices or count, "world_size": self.world or count}
+            world = {
+                "ranks": self.ranks or count,
+                "devices": self.devices or count,
+                "world_size": self.world or count,
+            }
             made["int_recording"].append(trace | {"rank": rank, "recording": self.recording} | world)
             made["int_step_match"].append(trace | {"step": 0, "match_id": self.match[rank]})
             for number, word in enumerate(calls):
@@ -41,7 +50,11 @@ class Ranks:
                     "is_half": self.half, "part": self.where.get((rank, number), "after_moe"),
                 }  # fmt: skip
                 made["int_collective"].append(trace | call)
-                talk = {"members": self.members, "communicator": self.members, "group_size": self.size if self.members else None}
+                talk = {
+                    "members": self.members,
+                    "communicator": self.members,
+                    "group_size": self.size if self.members else None,
+                }
                 sent = dict(zip(("in_msg_nelems", "out_msg_nelems"), self.nelems[rank], strict=True))
                 made["int_communicator"].append(trace | {"activity_id": number} | talk | sent)
         return made
@@ -56,13 +69,22 @@ AR, AG = "allreduce/nccl", "collective/all_gather"
 
 def test_calls_are_numbered_by_order_and_match() -> None:
     """The n-th of a communicator on one rank is the n-th on the other."""
-    found = run_model("int_matched_call", Ranks([[AR, AG, AR], [AR, AG, AR]]).tables(), "rank, activity_id, call, refusal")
+    found = run_model(
+        "int_matched_call", Ranks([[AR, AG, AR], [AR, AG, AR]]).tables(), "rank, activity_id, call, refusal"
+    )
     assert found == [(rank, n, n, None) for rank in (0, 1) for n in range(3)]
 
 
 def test_kinds_in_which_ranks_need_not_wait_are_refused() -> None:
     """Broadcast, reduce, send and receive, what a name does not tell, an all-to-all's preparation, a second half; the rest is compared."""
-    for kind in ("collective/broadcast", "collective/reduce", "collective/generic", "collective/gather", "p2p/send_recv", "all_to_all/layout"):
+    for kind in (
+        "collective/broadcast",
+        "collective/reduce",
+        "collective/generic",
+        "collective/gather",
+        "p2p/send_recv",
+        "all_to_all/layout",
+    ):
         assert Ranks([[kind], [kind]]).refusals() == {("kind", None)}, kind
     assert Ranks([[AR], [AR]], half=True).refusals() == {("kind", None)}
     for kind in (AR, AG, "collective/reduce_scatter", "collective/barrier", "allreduce/custom"):

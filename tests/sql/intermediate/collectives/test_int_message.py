@@ -6,16 +6,29 @@ from typing import Any
 
 from tests.support.tables import Row, run_model
 
-DECODE: dict[str, Any] = {"step": 0, "context_requests": 0, "scheduled_context_tokens": 0, "generation_requests": 2, "generation_tokens": 2}
+DECODE: dict[str, Any] = {
+    "step": 0,
+    "context_requests": 0,
+    "scheduled_context_tokens": 0,
+    "generation_requests": 2,
+    "generation_tokens": 2,
+}
 
 
 def _sizes(
-    begin: Row = DECODE, *, hidden: int | None = 7168, padded: int | None = None, graph: bool = False, **layer: object
+    begin: Row = DECODE,
+    *,
+    hidden: int | None = 7168,
+    padded: int | None = None,
+    graph: bool = False,
+    **layer: object,
 ) -> list[tuple[object, ...]]:
     """(activity_id, msg_nelems, msg_source) of one all-reduce in a layer."""
     tables: dict[str, list[Row]] = {
-        "int_layer": [{"step": 0, "activity_id": 5, "layer": 0, "layers": 2, "is_behind_layers": False} | layer],
-        "int_activity_rule": [{"activity_id": 5, "rule_id": "nccl_all_reduce", "is_graph": graph}],
+        "int_layer": [
+            {"step": 0, "activity_id": 5, "layer": 0, "layers": 2, "is_after_layers": False} | layer
+        ],
+        "int_activity": [{"activity_id": 5, "rule_id": "nccl_all_reduce", "is_graph": graph}],
         "int_step_begin": [begin],
         "int_step_tokens": [{"step": 0, "graph_tokens": padded}] if padded else [],
         "run_config": [{"hidden_size": hidden}] if hidden else [],
@@ -56,7 +69,10 @@ def test_without_a_hidden_size_nothing_is_said() -> None:
 
 def test_unknown_tokens_stay_unknown() -> None:
     """A marker without token counts, or a step found without one, gives no size."""
-    for begin in ({"step": 0, "generation_requests": 2, "context_requests": 1}, {"step": 0, "method": "graph"}):
+    for begin in (
+        {"step": 0, "generation_requests": 2, "context_requests": 1},
+        {"step": 0, "method": "graph"},
+    ):
         assert _sizes(begin) == []
 
 
@@ -67,14 +83,14 @@ def test_the_embeddings_all_reduce_is_sized_too() -> None:
 
 def test_behind_the_layers_nothing_is_guessed() -> None:
     """What the head or a draft reduces is not known."""
-    assert _sizes(layer=None, is_behind_layers=True) == []
+    assert _sizes(layer=None, is_after_layers=True) == []
 
 
 def test_other_kernels_have_no_message() -> None:
     """Only all-reduces are sized."""
     tables: dict[str, list[Row]] = {
-        "int_layer": [{"step": 0, "activity_id": 5, "layer": 0, "layers": 2, "is_behind_layers": False}],
-        "int_activity_rule": [{"activity_id": 5, "rule_id": "nccl_all_gather"}],
+        "int_layer": [{"step": 0, "activity_id": 5, "layer": 0, "layers": 2, "is_after_layers": False}],
+        "int_activity": [{"activity_id": 5, "rule_id": "nccl_all_gather"}],
         "int_step_begin": [DECODE],
         "run_config": [{"hidden_size": 7168}],
     }
@@ -84,26 +100,33 @@ def test_other_kernels_have_no_message() -> None:
 def test_an_activity_has_one_row_where_steps_are_per_device() -> None:
     """Kernel order begins a step 0 on each of two devices; an all-reduce belongs to its own device's."""
     tables: dict[str, list[Row]] = {
-        "int_layer": [{"step": 0, "activity_id": 5, "layer": 0, "layers": 2, "is_behind_layers": False, "device": 1}],
-        "int_activity_rule": [{"activity_id": 5, "rule_id": "nccl_all_reduce", "device": 1}],
+        "int_layer": [
+            {"step": 0, "activity_id": 5, "layer": 0, "layers": 2, "is_after_layers": False, "device": 1}
+        ],
+        "int_activity": [{"activity_id": 5, "rule_id": "nccl_all_reduce", "device": 1}],
         "int_step_begin": [DECODE | {"device": device, "method": "pattern"} for device in (0, 1)],
         "run_config": [{"hidden_size": 7168}],
     }
     assert run_model("int_message", tables, "activity_id, msg_nelems") == [(5, 2 * 7168)]
 
 
-def _learned(*calls: tuple[int, int | None], group: str = "tp", hidden: int | None = None) -> list[tuple[object, ...]]:
+def _learned(
+    *calls: tuple[int, int | None], group: str = "tp", hidden: int | None = None
+) -> list[tuple[object, ...]]:
     """Sizes of a graph's all-reduce (16 padded tokens) beside eager steps of (tokens, elements in the call's arguments)."""
-    layer: dict[str, Any] = {"layer": 0, "layers": 2, "is_behind_layers": False}
+    layer: dict[str, Any] = {"layer": 0, "layers": 2, "is_after_layers": False}
     rule: dict[str, Any] = {"rule_id": "nccl_all_reduce"}
     eager = list(enumerate(calls))
     tables: dict[str, list[Row]] = {
         "int_layer": [layer | {"step": i, "activity_id": i} for i in (*range(len(calls)), 90)],
-        "int_activity_rule": [rule | {"activity_id": i, "is_graph": i == 90} for i in (*range(len(calls)), 90)],
+        "int_activity": [rule | {"activity_id": i, "is_graph": i == 90} for i in (*range(len(calls)), 90)],
         "raw.gpu_activity": [
-            {"activity_id": i, "in_msg_nelems": nelems, "process_group": group if i else "tp"} for i, (_, nelems) in eager if nelems
+            {"activity_id": i, "in_msg_nelems": nelems, "process_group": group if i else "tp"}
+            for i, (_, nelems) in eager
+            if nelems
         ],
-        "int_step_begin": [DECODE | {"step": i, "generation_tokens": tokens} for i, (tokens, _) in eager] + [DECODE | {"step": 90}],
+        "int_step_begin": [DECODE | {"step": i, "generation_tokens": tokens} for i, (tokens, _) in eager]
+        + [DECODE | {"step": 90}],
         "int_step_tokens": [{"step": 90, "graph_tokens": 16}],
         "run_config": [{"hidden_size": hidden}],
     }
@@ -112,12 +135,16 @@ def _learned(*calls: tuple[int, int | None], group: str = "tp", hidden: int | No
 
 def test_eager_calls_show_the_hidden_size_to_graphs() -> None:
     """Two eager steps of 512 and 3 tokens with 7168 elements a token: the graph's 16 tokens are 16 x 7168."""
-    assert _learned((512, 512 * 7168), (3, 3 * 7168)) == [(90, 16 * 7168, "graph_tokens x hidden size of eager calls")]
+    assert _learned((512, 512 * 7168), (3, 3 * 7168)) == [
+        (90, 16 * 7168, "graph_tokens x hidden size of eager calls")
+    ]
 
 
 def test_what_a_person_said_stands_before_what_calls_show() -> None:
     """run_config's hidden size is used, and named, where it is given."""
-    assert _learned((512, 512 * 7168), (3, 3 * 7168), hidden=7168) == [(90, 16 * 7168, "graph_tokens x hidden_size")]
+    assert _learned((512, 512 * 7168), (3, 3 * 7168), hidden=7168) == [
+        (90, 16 * 7168, "graph_tokens x hidden_size")
+    ]
 
 
 def test_eager_calls_that_disagree_show_nothing() -> None:

@@ -9,10 +9,13 @@ from tests.support.tables import run_model
 Found = dict[tuple[int, str], tuple[str, int, str]]
 
 
-def groups(ranks: int, *, world: int = 0, named: list[tuple[int, int, int]] | None = None, **said: Any) -> Found:
+def groups(
+    ranks: int, *, world: int = 0, named: list[tuple[int, int, int]] | None = None, **said: Any
+) -> Found:
     """Members, size and source by rank and purpose; `named`: data-, pipeline- and tensor-parallel rank in each file's name."""
     rows: list[dict[str, Any]] = [
-        {"trace_id": f"t{rank}", "rank": rank, "recording": "r", "ranks": ranks, "world_size": world or ranks} for rank in range(ranks)
+        {"trace_id": f"t{rank}", "rank": rank, "recording": "r", "ranks": ranks, "world_size": world or ranks}
+        for rank in range(ranks)
     ]
     for row, (dp, pp, tp) in zip(rows, named or [], strict=False):
         row |= {"dp_rank": dp, "pp_rank": pp, "tp_rank": tp}
@@ -68,7 +71,9 @@ def test_missing_files_keep_the_size_of_the_job() -> None:
 
 def test_groups_said_come_before_all_else() -> None:
     """They hold against sizes and names, and for the purposes they name."""
-    found = groups(4, named=[(0, 0, 0), (0, 0, 1), (0, 0, 2), (0, 0, 3)], groups="tp:0,2;tp:1,3;ep:0,1,2,3", tp=4)
+    found = groups(
+        4, named=[(0, 0, 0), (0, 0, 1), (0, 0, 2), (0, 0, 3)], groups="tp:0,2;tp:1,3;ep:0,1,2,3", tp=4
+    )
     assert (found[2, "tp"], found[2, "ep"]) == (("0,2", 2, "groups"), ("0,1,2,3", 4, "groups"))
     assert (2, "any") not in found
 

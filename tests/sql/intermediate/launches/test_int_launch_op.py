@@ -72,4 +72,6 @@ def test_threads_nest_on_their_own() -> None:
 @pytest.mark.parametrize("at_ns", [12, 16])
 def test_operators_that_cross_never_name_one_that_has_ended(at_ns: int) -> None:
     """Where operators cross instead of nesting the operator is one that is open, or unknown."""
-    assert _ops([_op("ended", 0, 10), _op("open", 5, 15)], at_ns)[0] in ({"open", None} if at_ns < 15 else {None})
+    assert _ops([_op("ended", 0, 10), _op("open", 5, 15)], at_ns)[0] in (
+        {"open", None} if at_ns < 15 else {None}
+    )

@@ -14,9 +14,19 @@ def _call(correlation: int, launch_ns: int, **fields: object) -> list[Row]:
     return [{"correlation": correlation, "launch_ns": launch_ns} | fields]
 
 
-def _steps(*calls: list[Row], begun: list[Row] | None = None) -> dict[int, tuple[int | None, str, str | None]]:
-    tables = {"int_launch": list(chain.from_iterable(calls)), "int_step_begin": BEGUN if begun is None else begun}
-    return {c: (step, by, why) for c, step, by, why in run_model("int_launch_step", tables, "correlation, step, placed_by, no_step_reason")}
+def _steps(
+    *calls: list[Row], begun: list[Row] | None = None
+) -> dict[int, tuple[int | None, str, str | None]]:
+    tables = {
+        "int_launch": list(chain.from_iterable(calls)),
+        "int_step_begin": BEGUN if begun is None else begun,
+    }
+    return {
+        c: (step, by, why)
+        for c, step, by, why in run_model(
+            "int_launch_step", tables, "correlation, step, placed_by, no_step_reason"
+        )
+    }
 
 
 def test_a_launch_belongs_to_the_step_begun_last_on_its_thread() -> None:
@@ -52,4 +62,7 @@ def test_sampling_behind_the_annotation_belongs_to_the_step() -> None:
 
 def test_steps_found_by_kernel_order_place_no_launch() -> None:
     """Steps by pattern begin in GPU time, so launches are not held against them."""
-    assert _steps(_call(1, 150), begun=[{"step": 0, "start_ns": 100, "method": "pattern"}])[1][::2] == (None, "no_marker")
+    assert _steps(_call(1, 150), begun=[{"step": 0, "start_ns": 100, "method": "pattern"}])[1][::2] == (
+        None,
+        "no_marker",
+    )

@@ -19,7 +19,12 @@ def _kernels(first: int, launch_ns: int, words: str) -> tuple[list[Row], list[Ro
     """Eager calls, one a kernel and 1 ns apart, told in words of RULE."""
     calls = [_call(first + i, launch_ns + i)[0] for i, _ in enumerate(words.split())]
     rules: list[Row] = [
-        {"activity_id": first + i, "correlation": first + i, "launch_ns": launch_ns + i, "rule_id": RULE[word]}
+        {
+            "activity_id": first + i,
+            "correlation": first + i,
+            "launch_ns": launch_ns + i,
+            "rule_id": RULE[word],
+        }
         for i, word in enumerate(words.split())
     ]
     return calls, rules
@@ -29,10 +34,13 @@ def _eager(*passes: tuple[int, int, str]) -> list[tuple[int, str]]:
     made = [_kernels(*one) for one in passes]
     tables = {
         "int_launch": [row for calls, _ in made for row in calls],
-        "int_activity_rule": [row for _, rules in made for row in rules],
+        "int_activity": [row for _, rules in made for row in rules],
         "int_marked_pass": MARKERS,
     }
-    return [(start, phase) for start, phase in run_model("int_foreign_pass", tables, "start_ns, phase", "start_ns")]
+    return [
+        (start, phase)
+        for start, phase in run_model("int_foreign_pass", tables, "start_ns, phase", "start_ns")
+    ]
 
 
 def _replay(correlation: int, launch_ns: int, activities: int) -> list[Row]:
@@ -41,17 +49,25 @@ def _replay(correlation: int, launch_ns: int, activities: int) -> list[Row]:
 
 def _passes(*calls: list[Row], table: str = "int_marked_pass") -> list[tuple[int, str]]:
     tables = {"int_launch": list(chain.from_iterable(calls)), table: MARKERS}
-    return [(start, phase) for start, phase in run_model("int_foreign_pass", tables, "start_ns, phase", "start_ns")]
+    return [
+        (start, phase)
+        for start, phase in run_model("int_foreign_pass", tables, "start_ns, phase", "start_ns")
+    ]
 
 
 def test_an_unannotated_replay_is_a_pass_of_its_own() -> None:
     """A full replay behind an annotation begins a dummy pass; sampling before it does not."""
-    assert _passes(_replay(1, 110, 10), _call(2, 150, 2), _replay(3, 160, 10), _call(4, 170), _replay(5, 210, 10)) == [(160, "dummy")]
+    assert _passes(
+        _replay(1, 110, 10), _call(2, 150, 2), _replay(3, 160, 10), _call(4, 170), _replay(5, 210, 10)
+    ) == [(160, "dummy")]
 
 
 def test_every_such_replay_is_one_pass() -> None:
     """Two full replays behind one annotation are two passes."""
-    assert _passes(_replay(1, 110, 10), _replay(2, 160, 10), _replay(3, 180, 9), _replay(5, 210, 10)) == [(160, "dummy"), (180, "dummy")]
+    assert _passes(_replay(1, 110, 10), _replay(2, 160, 10), _replay(3, 180, 9), _replay(5, 210, 10)) == [
+        (160, "dummy"),
+        (180, "dummy"),
+    ]
 
 
 def test_drafts_are_small_replays_and_stay() -> None:
@@ -81,7 +97,9 @@ def test_an_eager_tail_without_attention_is_no_pass() -> None:
 def test_an_eager_pass_begins_behind_the_sampling_of_the_step_before() -> None:
     """Sampling and the copy behind it are the marked step's own; the pass begins at the first kernel of a model behind them."""
     model = "norm gemm attention gemm norm gemm activation gemm " * 3
-    assert _eager((100, 110, model), (200, 210, model), (300, 150, "sample cast embed " + model)) == [(152, "dummy")]
+    assert _eager((100, 110, model), (200, 210, model), (300, 150, "sample cast embed " + model)) == [
+        (152, "dummy")
+    ]
 
 
 def test_a_small_eager_tail_is_sampling() -> None:
@@ -93,4 +111,6 @@ def test_a_small_eager_tail_is_sampling() -> None:
 def test_between_unannotated_replays_an_eager_pass_is_not_called_dummy() -> None:
     """Where replays mark the steps, a pass between them may be a prefill: its phase is unknown."""
     inside = [_replay(1, 110, 10), _replay(2, 210, 10)]
-    assert _passes(*inside, *[_call(50 + i, 150 + i) for i in range(20)], table="int_replay_pass") == [(150, "unknown")]
+    assert _passes(*inside, *[_call(50 + i, 150 + i) for i in range(20)], table="int_replay_pass") == [
+        (150, "unknown")
+    ]

@@ -22,7 +22,11 @@ def lead(sequence: Sequence, refusal: str | None = None, **exposed: int) -> list
 
 def test_work_and_idle_time_since_the_collective_before() -> None:
     """Kernels of 10 ns, 5 ns apart: three gaps around two kernels are idle time."""
-    assert lead(Sequence().run("allreduce gemm norm allreduce")) == [(1, "gemm", 10), (1, "idle", 15), (1, "norm", 10)]
+    assert lead(Sequence().run("allreduce gemm norm allreduce")) == [
+        (1, "gemm", 10),
+        (1, "idle", 15),
+        (1, "norm", 10),
+    ]
 
 
 def test_nothing_is_said_before_the_first_collective() -> None:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tests.support.tables import Row, run_model
 
-V, D, E, X = "step[TARGET_VERIFY bs=4]", "step[DECODE bs=4]", "step[DRAFT_EXTEND_V2 bs=4]", "step[EXTEND bs=1 toks=64]"
+V, D, E, X = (
+    "step[TARGET_VERIFY bs=4]",
+    "step[DECODE bs=4]",
+    "step[DRAFT_EXTEND_V2 bs=4]",
+    "step[EXTEND bs=1 toks=64]",
+)
 COLUMNS = "start_ns, markers, phase, label"
 
 
 def _markers(*names: str) -> list[Row]:
     """Markers of one thread, 50 ns long, one each 100 ns."""
-    notes: list[Row] = [{"name": name, "start_ns": 100 * n, "end_ns": 100 * n + 50} for n, name in enumerate(names)]
+    notes: list[Row] = [
+        {"name": name, "start_ns": 100 * n, "end_ns": 100 * n + 50} for n, name in enumerate(names)
+    ]
     columns = (
         "trace_id, step, label, pid, tid, start_ns, end_ns, marker_id, engine, confidence, part, is_cut, context_requests, "
         "scheduled_context_tokens, generation_requests, generation_tokens, graph_tokens, kv_tokens, phase"
@@ -21,11 +29,16 @@ def _markers(*names: str) -> list[Row]:
     return [dict(zip(columns.split(", "), row, strict=True)) for row in found]
 
 
-def _passes(*names: str, scopes: list[tuple[int, int]] = [], sampled_at: tuple[int, ...] = (), columns: str = COLUMNS) -> list[tuple[Any, ...]]:  # noqa: B006
+def _passes(
+    *names: str,
+    scopes: Sequence[tuple[int, int]] = (),
+    sampled_at: tuple[int, ...] = (),
+    columns: str = COLUMNS,
+) -> list[tuple[Any, ...]]:
     tables: dict[str, list[Row]] = {
         "int_step_marker": _markers(*names),
         "stg_annotation": [{"name": "scheduler.run_batch", "start_ns": a, "end_ns": b} for a, b in scopes],
-        "int_activity_rule": [{"activity_id": ns, "rule_id": "argmax", "launch_ns": ns} for ns in sampled_at],
+        "int_activity": [{"activity_id": ns, "rule_id": "argmax", "launch_ns": ns} for ns in sampled_at],
     }
     return run_model("int_marked_pass", tables, columns, "step")
 
@@ -57,7 +70,9 @@ def test_drafts_that_the_capture_cuts_from_their_verify_are_drafts() -> None:
 
 def test_a_scope_around_an_iteration_decides() -> None:
     """What lies inside one scheduler.run_batch is one step, whatever the order; confidence stays the marker's."""
-    found = _passes(V, E, D, D, V, scopes=[(0, 390), (395, 460)], columns="start_ns, end_ns, markers, label, confidence")
+    found = _passes(
+        V, E, D, D, V, scopes=[(0, 390), (395, 460)], columns="start_ns, end_ns, markers, label, confidence"
+    )
     assert found == [(0, 350, 4, V, 1.0), (400, 450, 1, V, 1.0)]
 
 
@@ -68,7 +83,9 @@ def test_grouping_by_order_costs_confidence() -> None:
 
 def test_the_pieces_of_a_broken_graph_are_one_step() -> None:
     """Three spans a token, sampling behind the third: one step each, at less confidence."""
-    found = _passes(*[D] * 9, sampled_at=(270, 570, 870), columns="start_ns, end_ns, markers, phase, confidence")
+    found = _passes(
+        *[D] * 9, sampled_at=(270, 570, 870), columns="start_ns, end_ns, markers, phase, confidence"
+    )
     assert found == [(0, 250, 3, "decode", 0.7), (300, 550, 3, "decode", 0.7), (600, 850, 3, "decode", 0.7)]
 
 
@@ -87,5 +104,10 @@ def test_irregular_sampling_breaks_nothing() -> None:
 
 def test_a_range_still_open_at_the_end_is_cut() -> None:
     """The last marker of a thread, open when recording stopped, says so; an open one with a successor ended there."""
-    notes: list[Row] = [{"name": D, "start_ns": 100 * n, "end_ns": 100 * n + 50, "is_open": True} for n in range(2)]
-    assert run_model("int_step_marker", {"stg_annotation": notes}, "start_ns, is_cut") == [(0, False), (100, True)]
+    notes: list[Row] = [
+        {"name": D, "start_ns": 100 * n, "end_ns": 100 * n + 50, "is_open": True} for n in range(2)
+    ]
+    assert run_model("int_step_marker", {"stg_annotation": notes}, "start_ns, is_cut") == [
+        (0, False),
+        (100, True),
+    ]

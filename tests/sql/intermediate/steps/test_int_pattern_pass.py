@@ -11,7 +11,7 @@ KERNELS = len(STEP.split())
 
 
 def _passes(made: Sequence, columns: str = "step, kernels, phase, confidence") -> list[tuple[object, ...]]:
-    return run_model("int_pattern_pass", {"int_activity_rule": made.kernels}, columns, "device, step")
+    return run_model("int_pattern_pass", {"int_activity": made.kernels}, columns, "device, step")
 
 
 def _steps(count: int, words: str = STEP) -> Sequence:
@@ -42,7 +42,7 @@ def test_without_an_embedding_the_first_name_begins_them() -> None:
 
 def test_the_period_comes_from_names_not_from_gaps() -> None:
     """Wherever the device waited, long in the middle of steps and never between them, the steps are the same."""
-    rng, made = random.Random(1), Sequence()  # noqa: S311 (a fixed sequence is wanted)
+    rng, made = random.Random(1), Sequence()
     for _ in range(5):
         for word in STEP.split():
             made.run(word, None, gap_ns=0 if word == "sample" else rng.choice([0, 1, 900_000]))
@@ -68,13 +68,19 @@ def test_training_is_no_generation() -> None:
 
 def test_diffusion_is_no_generation() -> None:
     """Denoising steps repeat attention and GEMMs, but neither embed tokens nor sample: no steps."""
-    assert _passes(_steps(8, "cast norm gemm attention gemm norm gemm attention gemm activation gemm fill")) == []
+    assert (
+        _passes(_steps(8, "cast norm gemm attention gemm norm gemm attention gemm activation gemm fill"))
+        == []
+    )
 
 
 def test_a_last_step_cut_off_has_no_phase() -> None:
     """The capture ends within a step: it is kept, and is not called decode."""
     made = _steps(3).run(" ".join(STEP.split()[:9]), None)
-    assert _passes(made, "step, kernels, phase") == [*[(step, KERNELS, "decode") for step in range(3)], (3, 9, "unknown")]
+    assert _passes(made, "step, kernels, phase") == [
+        *[(step, KERNELS, "decode") for step in range(3)],
+        (3, 9, "unknown"),
+    ]
 
 
 def test_what_came_before_the_first_whole_step_is_no_step() -> None:
@@ -101,7 +107,7 @@ def test_two_repeats_prove_nothing() -> None:
 
 def test_names_without_order_give_no_steps() -> None:
     """Kernels in random order have no period."""
-    rng = random.Random(2)  # noqa: S311 (a fixed sequence is wanted)
+    rng = random.Random(2)
     assert _passes(Sequence().run(" ".join(rng.choices(STEP.split(), k=300)), None)) == []
 
 
@@ -118,5 +124,8 @@ def test_devices_are_judged_apart() -> None:
     first, second = _steps(3), Sequence(now_ns=77_000, trace_id="u", device=1)
     for _ in range(4):
         second.run(STEP, None)
-    rows = joined(first, second)["int_activity_rule"]
-    assert run_model("int_pattern_pass", {"int_activity_rule": rows}, "trace_id, device") == [("t", 0)] * 3 + [("u", 1)] * 4
+    rows = joined(first, second)["int_activity"]
+    assert (
+        run_model("int_pattern_pass", {"int_activity": rows}, "trace_id, device")
+        == [("t", 0)] * 3 + [("u", 1)] * 4
+    )

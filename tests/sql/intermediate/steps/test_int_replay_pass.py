@@ -11,7 +11,7 @@ REST = "gemm allreduce norm gemm activation gemm allreduce norm gemm"
 
 
 def _passes(made: Sequence, columns: str = "step, replays, phase, confidence") -> list[tuple[object, ...]]:
-    return run_model("int_replay_pass", {"int_activity_rule": made.kernels}, columns, "step")
+    return run_model("int_replay_pass", {"int_activity": made.kernels}, columns, "step")
 
 
 def test_a_replay_is_a_step() -> None:
@@ -24,7 +24,12 @@ def test_a_replay_is_a_step() -> None:
 
 def test_a_pass_lasts_from_its_first_launch_to_its_last() -> None:
     """Start and end are times of calls, with the thread that made them."""
-    made = Sequence().run(MODEL, graph=True, launch_ns=100, tid=7).run("sample", launch_ns=110).run(MODEL, graph=True, launch_ns=200, tid=7)
+    made = (
+        Sequence()
+        .run(MODEL, graph=True, launch_ns=100, tid=7)
+        .run("sample", launch_ns=110)
+        .run(MODEL, graph=True, launch_ns=200, tid=7)
+    )
     assert _passes(made, "step, start_ns, end_ns, tid") == [(0, 100, 101, 7), (1, 200, 201, 7)]
 
 
@@ -110,5 +115,7 @@ def test_without_replays_there_is_nothing() -> None:
 def test_traces_are_judged_apart() -> None:
     """A small model's trace beside a large one's is not taken for its drafts."""
     large, small = Sequence().run(MODEL, graph=True), Sequence(trace_id="u").run(DRAFT, graph=True)
-    found = run_model("int_replay_pass", {"int_activity_rule": large.kernels + small.kernels}, "trace_id, step, replays")
+    found = run_model(
+        "int_replay_pass", {"int_activity": large.kernels + small.kernels}, "trace_id, step, replays"
+    )
     assert found == [("t", 0, 1), ("u", 0, 1)]

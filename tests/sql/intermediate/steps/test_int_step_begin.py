@@ -22,7 +22,9 @@ PATTERN: dict[str, Any] = {"step": 0, "start_ns": 900, "phase": "decode", "confi
 
 def _begun(trace: Row | None = None, **rows: list[Row]) -> list[tuple[object, ...]]:
     tables = {"stg_trace": [trace or {}], **{f"int_{table}": made for table, made in rows.items()}}
-    return run_model("int_step_begin", tables, "device, step, method, start_ns, confidence, generation_requests, label")
+    return run_model(
+        "int_step_begin", tables, "device, step, method, start_ns, confidence, generation_requests, label"
+    )
 
 
 def test_annotations_beat_replays_and_kernel_order() -> None:
@@ -50,7 +52,11 @@ def test_without_any_of_them_there_are_no_steps() -> None:
 def test_the_method_is_chosen_per_trace() -> None:
     """A rank whose annotations are missing goes by its replays, beside ranks that have them."""
     other = {"trace_id": "u"}
-    tables = {"stg_trace": [{}, other], "int_marked_pass": [MARKER], "int_replay_pass": [REPLAY, REPLAY | other]}
+    tables = {
+        "stg_trace": [{}, other],
+        "int_marked_pass": [MARKER],
+        "int_replay_pass": [REPLAY, REPLAY | other],
+    }
     assert run_model("int_step_begin", tables, "trace_id, method") == [("t", "annotation"), ("u", "graph")]
 
 

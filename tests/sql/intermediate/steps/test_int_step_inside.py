@@ -9,12 +9,15 @@ WALL = {"step": 0, "start_ns": 100, "next_ns": 200}
 
 def _inside(*stretches: tuple[int, int, int, int], islands: list[Row] | None = None) -> int | None:
     """Inside time of (owner, own start, end, exposed) stretches of step 0, whose wall is [100, 200)."""
-    rows = [{"activity_id": i, "owner": o, "own_ns": a, "end_ns": b, "exposed_ns": e} for i, (o, a, b, e) in enumerate(stretches)]
+    rows = [
+        {"activity_id": i, "owner": o, "own_ns": a, "end_ns": b, "exposed_ns": e}
+        for i, (o, a, b, e) in enumerate(stretches)
+    ]
     tables: Tables = {
         "int_exposed": rows,
         "int_activity_step": [{"activity_id": i, "step": 0} for i in range(len(rows))],
         "int_step_window": [WALL],
-        "int_island": islands or [],
+        "int_busy_interval": islands or [],
     }
     found = run_model("int_step_inside", tables, "inside_ns")
     return int(found[0][0]) if found else None

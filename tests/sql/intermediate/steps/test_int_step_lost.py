@@ -19,8 +19,12 @@ def _lost(*steps: str, labels: list[str] | None = None, **begin: object) -> list
     begun: list[Row] = []
     for number, words in enumerate(steps):
         made.run(words, number)
-        begun.append({"step": number, "phase": "decode", "label": labels[number] if labels else LABEL} | begin)
-    return run_model("int_step_lost", made.tables() | {"int_step_begin": begun, "stg_trace": [{}]}, "step, lost_kernels")
+        begun.append(
+            {"step": number, "phase": "decode", "label": labels[number] if labels else LABEL} | begin
+        )
+    return run_model(
+        "int_step_lost", made.tables() | {"int_step_begin": begun, "stg_trace": [{}]}, "step, lost_kernels"
+    )
 
 
 def test_equal_steps_have_lost_nothing() -> None:
@@ -44,11 +48,21 @@ def test_a_step_cut_before_the_models_first_kernel_is_found() -> None:
 
 def test_another_device_without_the_model_is_not_compared() -> None:
     """A copy to a second device does not make a step of it."""
-    made, begun = Sequence(), [{"step": n, "device": None, "phase": "decode", "label": LABEL} for n in range(4)]
+    made, begun = (
+        Sequence(),
+        [{"step": n, "device": None, "phase": "decode", "label": LABEL} for n in range(4)],
+    )
     for number in range(4):
         made.run(STEP, number)
     made.run("cast", 3, device=1)
-    assert run_model("int_step_lost", made.tables() | {"int_step_begin": begun, "stg_trace": [{}]}, "step, lost_kernels") == []
+    assert (
+        run_model(
+            "int_step_lost",
+            made.tables() | {"int_step_begin": begun, "stg_trace": [{}]},
+            "step, lost_kernels",
+        )
+        == []
+    )
 
 
 def test_more_kernels_are_not_lost_ones() -> None:
@@ -74,17 +88,34 @@ def test_without_a_majority_nothing_is_judged() -> None:
 
 def test_steps_are_held_against_the_same_marker() -> None:
     """Steps of another batch have other peers: a lone smaller one is not judged."""
-    assert _lost(STEP, STEP, STEP, DENSE, labels=[LABEL, LABEL, LABEL, "execute_context_0(0)_generation_8(8)"]) == []
+    assert (
+        _lost(STEP, STEP, STEP, DENSE, labels=[LABEL, LABEL, LABEL, "execute_context_0(0)_generation_8(8)"])
+        == []
+    )
 
 
 def test_sampling_and_copies_are_not_compared() -> None:
     """Honest steps differ in sampling, casts and small elementwise kernels."""
-    assert _lost(STEP, STEP, STEP, STEP.replace("sample", ""), STEP.replace("embed", "embed cast fill sample strange")) == []
+    assert (
+        _lost(
+            STEP,
+            STEP,
+            STEP,
+            STEP.replace("sample", ""),
+            STEP.replace("embed", "embed cast fill sample strange"),
+        )
+        == []
+    )
 
 
 def test_peers_are_found_over_ranks() -> None:
     """One step per rank: three ranks tell that the fourth lost records."""
-    tables: dict[str, list[Row]] = {"int_activity_rule": [], "int_activity_step": [], "int_step_begin": [], "stg_trace": []}
+    tables: dict[str, list[Row]] = {
+        "int_activity": [],
+        "int_activity_step": [],
+        "int_step_begin": [],
+        "stg_trace": [],
+    }
     for rank in range(4):
         trace = f"t{rank}"
         made = Sequence(trace_id=trace).run(STEP if rank else STEP.replace("attention", ""), 0)
@@ -101,8 +132,17 @@ def test_steps_found_by_kernel_order_are_peers_whatever_their_phase() -> None:
     begun: list[Row] = []
     for number in range(4):
         made.run(STEP if number != 2 else STEP.replace("attention", ""), number)
-        begun.append({"step": number, "device": 0, "method": "pattern", "phase": "unknown" if number == 2 else "decode"})
-    found = run_model("int_step_lost", made.tables() | {"int_step_begin": begun, "stg_trace": [{}]}, "step, lost_kernels")
+        begun.append(
+            {
+                "step": number,
+                "device": 0,
+                "method": "pattern",
+                "phase": "unknown" if number == 2 else "decode",
+            }
+        )
+    found = run_model(
+        "int_step_lost", made.tables() | {"int_step_begin": begun, "stg_trace": [{}]}, "step, lost_kernels"
+    )
     assert found == [(2, 2)]
 
 
@@ -150,7 +190,10 @@ def test_a_last_step_with_fewer_kernels_ends_after_the_capture() -> None:
 def test_incomplete_steps_are_left_out_of_the_table() -> None:
     """Counts and means of the breakdown come from the whole steps alone."""
     with build_scenes(_scene(5, 5, 3, 5, 5), wanted=["run_breakdown"]) as con:
-        assert rows(con, "SELECT rollup, steps, calls_min, calls_max FROM run_breakdown ORDER BY ALL") == [("AllReduce", 4, 2, 2), ("GEMM", 4, 3, 3)]
+        assert rows(con, "SELECT rollup, steps, calls_min, calls_max FROM run_breakdown ORDER BY ALL") == [
+            ("AllReduce", 4, 2, 2),
+            ("GEMM", 4, 3, 3),
+        ]
 
 
 def test_pipeline_stages_are_held_against_themselves() -> None:
@@ -165,7 +208,10 @@ def test_pipeline_stages_are_held_against_themselves() -> None:
             made.run(words.replace("gemm activation", "activation", 1) if cut else words, number)
             begun.append({"trace_id": trace, "step": number, "phase": "decode", "label": LABEL})
         ranks.append(made)
-    tables = joined(*ranks) | {"int_step_begin": begun, "stg_trace": [{"trace_id": t} for t in ("r0", "r1", "r2")]}
+    tables = joined(*ranks) | {
+        "int_step_begin": begun,
+        "stg_trace": [{"trace_id": t} for t in ("r0", "r1", "r2")],
+    }
     assert run_model("int_step_lost", tables, "trace_id, step, lost_kernels") == [("r2", 2, 1)]
 
 
@@ -176,7 +222,10 @@ def test_ranks_of_different_work_judge_themselves() -> None:
     for trace, words in (("r0", STEP), ("r1", f"{DENSE} {DENSE} {DENSE}")):
         made = Sequence(trace_id=trace)
         for number in range(4):
-            made.run(words.replace("gemm activation", "activation", 1) if (trace, number) == ("r1", 3) else words, number)
+            made.run(
+                words.replace("gemm activation", "activation", 1) if (trace, number) == ("r1", 3) else words,
+                number,
+            )
             begun.append({"trace_id": trace, "step": number, "phase": "decode", "label": LABEL})
         ranks.append(made)
     tables = joined(*ranks) | {"int_step_begin": begun, "stg_trace": [{"trace_id": t} for t in ("r0", "r1")]}

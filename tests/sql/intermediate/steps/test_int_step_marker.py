@@ -26,10 +26,22 @@ COUNTS = "context_requests, scheduled_context_tokens, generation_requests, gener
     ("name", "marker", "counts"),
     [
         ("execute_context_2(512)_generation_3(3)", "vllm_context_generation", (2, 512, 3, 3, None, None)),
-        ("execute_model context_2(512) generation_0(0)", "vllm_context_generation", (2, 512, 0, 0, None, None)),
+        (
+            "execute_model context_2(512) generation_0(0)",
+            "vllm_context_generation",
+            (2, 512, 0, 0, None, None),
+        ),
         ("execute_16_context_0(0)_generation_13(13)", "vllm_context_generation", (0, 0, 13, 13, 16, None)),
-        ("execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55086sqsq32sqsk55086)", "vllm_detailed", (0, 0, 32, 32, 32, 55086)),
-        ("execute_context_1(sq8sk9sqsq64sqsk72)_generation_0(sq0sk0sqsq0sqsk0)", "vllm_detailed", (1, 8, 0, 0, None, 0)),
+        (
+            "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55086sqsq32sqsk55086)",
+            "vllm_detailed",
+            (0, 0, 32, 32, 32, 55086),
+        ),
+        (
+            "execute_context_1(sq8sk9sqsq64sqsk72)_generation_0(sq0sk0sqsq0sqsk0)",
+            "vllm_detailed",
+            (1, 8, 0, 0, None, 0),
+        ),
         ("execute_new_1_cached_4", "vllm_new_cached", (1, None, 4, None, None, None)),
         ("ProfilerStep#6", "profiler_step", (None, None, None, None, None, None)),
     ],
@@ -59,7 +71,16 @@ def test_the_phase_follows_from_what_is_scheduled(name: str, phase: str) -> None
     assert _one(name, "phase") == (phase,)
 
 
-@pytest.mark.parametrize("name", ["gpu_model_runner: forward", "execute_context_1", "xexecute_new_0_cached_4", "ProfilerStep", "execute_dummy_batch"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gpu_model_runner: forward",
+        "execute_context_1",
+        "xexecute_new_0_cached_4",
+        "ProfilerStep",
+        "execute_dummy_batch",
+    ],
+)
 def test_other_annotations_mark_no_step(name: str) -> None:
     """Scopes inside a step and texts that only look like a marker are left out."""
     assert run_model("int_step_marker", {"stg_annotation": [_note(name)]}, "label") == []
@@ -67,13 +88,23 @@ def test_other_annotations_mark_no_step(name: str) -> None:
 
 def test_torch_steps_give_way_to_the_engines() -> None:
     """ProfilerStep#N counts only in a trace without an engine's marker."""
-    notes = [_note("ProfilerStep#1", 0, 100), _note("execute_new_0_cached_1", 10, 20), _note("ProfilerStep#7", 0, 100, trace_id="u")]
-    assert run_model("int_step_marker", {"stg_annotation": notes}, "trace_id, label") == [("t", "execute_new_0_cached_1"), ("u", "ProfilerStep#7")]
+    notes = [
+        _note("ProfilerStep#1", 0, 100),
+        _note("execute_new_0_cached_1", 10, 20),
+        _note("ProfilerStep#7", 0, 100, trace_id="u"),
+    ]
+    assert run_model("int_step_marker", {"stg_annotation": notes}, "trace_id, label") == [
+        ("t", "execute_new_0_cached_1"),
+        ("u", "ProfilerStep#7"),
+    ]
 
 
 def test_steps_are_numbered_by_time_in_each_trace() -> None:
     """Step numbers start at 0 and follow the start, whatever the order in the file."""
-    notes = [_note("execute_new_0_cached_1", at, at + 5, trace_id=trace) for at, trace in ((20, "t"), (0, "t"), (10, "t"), (99, "u"))]
+    notes = [
+        _note("execute_new_0_cached_1", at, at + 5, trace_id=trace)
+        for at, trace in ((20, "t"), (0, "t"), (10, "t"), (99, "u"))
+    ]
     found = run_model("int_step_marker", {"stg_annotation": notes}, "trace_id, step, start_ns")
     assert found == [("t", 0, 0), ("t", 1, 10), ("t", 2, 20), ("u", 0, 99)]
 
@@ -82,7 +113,10 @@ def test_nested_repeats_are_dropped() -> None:
     """A marker inside another on the same thread is the same step told twice."""
     outer, inner = "execute_context_0(0)_generation_1(1)", "execute_new_0_cached_1"
     notes = [_note(outer, 0, 100), _note(inner, 0, 90), _note(inner, 10, 100), _note(outer, 100, 200)]
-    assert run_model("int_step_marker", {"stg_annotation": notes}, "step, label, start_ns, end_ns") == [(0, outer, 0, 100), (1, outer, 100, 200)]
+    assert run_model("int_step_marker", {"stg_annotation": notes}, "step, label, start_ns, end_ns") == [
+        (0, outer, 0, 100),
+        (1, outer, 100, 200),
+    ]
 
 
 def test_markers_of_two_threads_do_not_nest() -> None:

@@ -12,17 +12,26 @@ Step = tuple[int, int, int]
 
 def _matches(*ranks: list[Step], **fields: list[Any]) -> list[list[int | None]]:
     """match_id of each step of each rank; a rank's steps follow each other."""
-    tables: dict[str, list[Row]] = {"stg_trace": [], "int_step_window": [], "int_activity_step": [], "int_activity_rule": []}
+    tables: dict[str, list[Row]] = {
+        "stg_trace": [],
+        "int_step_window": [],
+        "int_activity_step": [],
+        "int_activity": [],
+    }
     for rank, steps in enumerate(ranks):
         trace = {"trace_id": f"t{rank}"}
-        tables["stg_trace"].append(trace | {"rank": rank} | {key: values[rank] for key, values in fields.items()})
+        tables["stg_trace"].append(
+            trace | {"rank": rank} | {key: values[rank] for key, values in fields.items()}
+        )
         for number, (start, end, collectives) in enumerate(steps):
             following = steps[number + 1][0] if number + 1 < len(steps) else None
-            tables["int_step_window"].append(trace | {"step": number, "start_ns": start, "end_ns": end, "next_ns": following})
+            tables["int_step_window"].append(
+                trace | {"step": number, "start_ns": start, "end_ns": end, "next_ns": following}
+            )
             for n in range(collectives):
                 activity = trace | {"activity_id": 1000 * number + n}
                 tables["int_activity_step"].append(activity | {"step": number})
-                tables["int_activity_rule"].append(activity | {"rule_id": "nccl_all_reduce"})
+                tables["int_activity"].append(activity | {"rule_id": "nccl_all_reduce"})
     found = run_model("int_step_match", tables, "trace_id, step, match_id")
     return [[match for trace, _, match in found if trace == f"t{rank}"] for rank in range(len(ranks))]
 
@@ -30,7 +39,10 @@ def _matches(*ranks: list[Step], **fields: list[Any]) -> list[list[int | None]]:
 def test_ranks_with_the_same_collectives_go_by_order() -> None:
     """Tensor-parallel ranks match step by step, though their clocks differ by more than a step."""
     first: list[Step] = [(0, 90, 3), (100, 190, 5), (200, 290, 3)]
-    assert _matches(first, [(start + 450, end + 450, count) for start, end, count in first]) == [[0, 1, 2], [0, 1, 2]]
+    assert _matches(first, [(start + 450, end + 450, count) for start, end, count in first]) == [
+        [0, 1, 2],
+        [0, 1, 2],
+    ]
 
 
 def test_ranks_with_other_collectives_go_by_time() -> None:
@@ -71,6 +83,12 @@ def test_sources_are_matched_apart() -> None:
 
 def test_devices_of_one_trace_are_ranks_of_their_own() -> None:
     """One process that drives two GPUs has a match on both."""
-    window: list[Row] = [{"device": device, "step": step, "start_ns": 100 * step, "end_ns": 100 * step + 90} for device in (0, 1) for step in (0, 1)]
-    found = run_model("int_step_match", {"stg_trace": [{}], "int_step_window": window}, "device, step, match_id")
+    window: list[Row] = [
+        {"device": device, "step": step, "start_ns": 100 * step, "end_ns": 100 * step + 90}
+        for device in (0, 1)
+        for step in (0, 1)
+    ]
+    found = run_model(
+        "int_step_match", {"stg_trace": [{}], "int_step_window": window}, "device, step, match_id"
+    )
     assert found == [(0, 0, 0), (0, 1, 1), (1, 0, 0), (1, 1, 1)]

@@ -10,13 +10,15 @@ MLA = "void vllm::concat_and_cache_mla_kernel<__nv_bfloat16, __nv_bfloat16, (vll
 FLASH = "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, __nv_bfloat16, (vllm::Fp8KVCacheDataType)0>(__nv_bfloat16 const*)"
 
 
-def _tokens(*writes: tuple[str | None, bool], name: str = MLA, step: int | None = 3) -> list[tuple[object, ...]]:
+def _tokens(
+    *writes: tuple[str | None, bool], name: str = MLA, step: int | None = 3
+) -> list[tuple[object, ...]]:
     """(step, graph_tokens) of a step whose kernels have these grids and came from a graph or not."""
-    tables: dict[str, list[Row]] = {"int_activity_step": [], "int_activity_rule": [], "raw.gpu_activity": []}
+    tables: dict[str, list[Row]] = {"int_activity_step": [], "int_activity": [], "raw.gpu_activity": []}
     for number, (grid, is_graph) in enumerate(writes):
         activity = {"activity_id": number}
         tables["int_activity_step"].append(activity | {"step": step})
-        tables["int_activity_rule"].append(activity | {"name": name, "is_graph": is_graph})
+        tables["int_activity"].append(activity | {"name": name, "is_graph": is_graph})
         tables["raw.gpu_activity"].append(activity | {"grid": grid})
     return run_model("int_step_tokens", tables, "step, graph_tokens")
 

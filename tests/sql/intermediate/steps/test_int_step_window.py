@@ -6,18 +6,27 @@ from tests.support.tables import Row, run_model
 
 
 def _act(activity_id: int, start_ns: int, end_ns: int, **fields: object) -> Row:
-    return {"activity_id": activity_id, "start_ns": start_ns, "end_ns": end_ns, "dur_ns": end_ns - start_ns} | fields
+    return {
+        "activity_id": activity_id,
+        "start_ns": start_ns,
+        "end_ns": end_ns,
+        "dur_ns": end_ns - start_ns,
+    } | fields
 
 
 def _windows(activities: list[Row], steps: list[int | None], columns: str) -> list[tuple[object, ...]]:
     placed = [{"activity_id": a["activity_id"], "step": s} for a, s in zip(activities, steps, strict=True)]
-    return run_model("int_step_window", {"int_activity_rule": activities, "int_activity_step": placed}, columns, "device, step")
+    return run_model(
+        "int_step_window", {"int_activity": activities, "int_activity_step": placed}, columns, "device, step"
+    )
 
 
 def test_a_step_starts_with_its_first_kernel() -> None:
     """Input copies run ahead, inside the step before; they do not start the step, but they can end it."""
     activities = [_act(0, 5, 8, kind="memcpy"), _act(1, 50, 60), _act(2, 70, 90, kind="memcpy")]
-    assert _windows(activities, [0, 0, 0], "start_ns, end_ns, busy_ns, activities, kernels") == [(50, 90, 33, 3, 1)]
+    assert _windows(activities, [0, 0, 0], "start_ns, end_ns, busy_ns, activities, kernels") == [
+        (50, 90, 33, 3, 1)
+    ]
 
 
 def test_a_step_of_copies_only_starts_with_the_first() -> None:
@@ -47,7 +56,10 @@ def test_replays_are_counted_by_launch() -> None:
 def test_launch_lag_is_one_number_per_launch() -> None:
     """The lag of a replay counts once, from the call to its first kernel, however many kernels follow."""
     replay = [_act(i, 1000 + i, 1001 + i, correlation=1, launch_ns=900) for i in range(50)]
-    single = [_act(60, 500, 510, correlation=2, launch_ns=490), _act(61, 520, 530, correlation=3, launch_ns=490)]
+    single = [
+        _act(60, 500, 510, correlation=2, launch_ns=490),
+        _act(61, 520, 530, correlation=3, launch_ns=490),
+    ]
     assert _windows([*replay, *single], [0] * 52, "launch_lag_p50_ns") == [(30,)]
 
 

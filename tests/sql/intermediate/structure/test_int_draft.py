@@ -52,5 +52,16 @@ def test_a_small_replay_before_any_sampling_proves_nothing() -> None:
 
 def test_a_replay_without_attention_or_of_half_the_layers_and_more_is_none() -> None:
     """Sampling graphs and full passes are not drafts."""
-    assert _drafts(Sequence().run(f"{DENSE} {DENSE}", graph=True).run("sample").run("norm gemm", graph=True)) == []
-    assert _drafts(Sequence().run(f"{DENSE} {DENSE} {DENSE}", graph=True).run("sample").run(f"{DENSE} {DENSE}", graph=True)) == []
+    assert (
+        _drafts(Sequence().run(f"{DENSE} {DENSE}", graph=True).run("sample").run("norm gemm", graph=True))
+        == []
+    )
+    assert (
+        _drafts(
+            Sequence()
+            .run(f"{DENSE} {DENSE} {DENSE}", graph=True)
+            .run("sample")
+            .run(f"{DENSE} {DENSE}", graph=True)
+        )
+        == []
+    )

@@ -6,8 +6,8 @@ from tests.support.sequence import DENSE, HEAD, MOE, Sequence, joined, run_model
 
 
 def _layers(sequence: Sequence) -> list[tuple[int | None, bool]]:
-    """(layer, is_behind_layers) of each kernel by its number; none if the step has no layers."""
-    return run_model("int_layer", sequence.tables(), "layer, is_behind_layers", "step, activity_id")
+    """(layer, is_after_layers) of each kernel by its number; none if the step has no layers."""
+    return run_model("int_layer", sequence.tables(), "layer, is_after_layers", "step, activity_id")
 
 
 def _words(words: str, layer: int | None, *, behind: bool = False) -> list[tuple[int | None, bool]]:
@@ -16,17 +16,25 @@ def _words(words: str, layer: int | None, *, behind: bool = False) -> list[tuple
 
 def test_blocks_are_numbered_from_the_first_norm_on() -> None:
     """Each block's kernels, from its first norm to the all-reduce behind its MLP, have its number."""
-    assert _layers(Sequence().run(f"{DENSE} {DENSE} {DENSE}")) == _words(DENSE, 0) + _words(DENSE, 1) + _words(DENSE, 2)
+    assert _layers(Sequence().run(f"{DENSE} {DENSE} {DENSE}")) == _words(DENSE, 0) + _words(
+        DENSE, 1
+    ) + _words(DENSE, 2)
 
 
 def test_dense_and_expert_layers_count_alike() -> None:
     """A model of one dense and two mixture-of-experts layers has three."""
-    assert _layers(Sequence().run(f"{DENSE} {MOE} {MOE}")) == _words(DENSE, 0) + _words(MOE, 1) + _words(MOE, 2)
+    assert _layers(Sequence().run(f"{DENSE} {MOE} {MOE}")) == _words(DENSE, 0) + _words(MOE, 1) + _words(
+        MOE, 2
+    )
 
 
 def test_what_runs_before_the_first_norm_has_no_layer() -> None:
-    """Embedding and its all-reduce belong to no layer, and are not behind the layers either."""
-    assert _layers(Sequence().run(f"embed allreduce {DENSE} {DENSE}"))[:3] == [(None, False), (None, False), (0, False)]
+    """Embedding and its all-reduce belong to no layer, and are not after the layers either."""
+    assert _layers(Sequence().run(f"embed allreduce {DENSE} {DENSE}"))[:3] == [
+        (None, False),
+        (None, False),
+        (0, False),
+    ]
 
 
 def test_the_final_norm_and_the_head_stand_behind_the_layers() -> None:
@@ -68,7 +76,9 @@ def test_a_block_without_attention_proves_nothing() -> None:
 def test_combine_and_indexer_kernels_are_no_attention_of_their_own() -> None:
     """A block that has only the combine or the indexer of an attention proves nothing."""
     for word in ("combine", "indexer"):
-        assert _layers(Sequence().run(f"{DENSE} norm gemm {word} norm gemm activation gemm {DENSE}")) == [], word
+        assert _layers(Sequence().run(f"{DENSE} norm gemm {word} norm gemm activation gemm {DENSE}")) == [], (
+            word
+        )
 
 
 def test_fewer_than_two_blocks_are_none() -> None:
@@ -85,7 +95,9 @@ def test_kernels_on_a_second_stream_belong_to_the_layer_they_run_in() -> None:
     """A shared expert beside the routed ones, on its own stream, has the layer of the kernels around it."""
     made = Sequence()
     for _ in range(2):
-        made.run("norm gemm attention gemm norm gemm topk").run("gemm activation gemm", stream=20).run("expert activation expert sum")
+        made.run("norm gemm attention gemm norm gemm topk").run("gemm activation gemm", stream=20).run(
+            "expert activation expert sum"
+        )
     assert _layers(made) == [(layer, False) for layer in (0, 1) for _ in range(14)]
 
 
@@ -135,12 +147,21 @@ def test_an_embedding_reduced_with_the_first_norm_stands_before_the_layers() -> 
     """The fused kernel before the first block reduces the embedding, not a layer."""
     block = "gemm attention gemm fused gemm activation gemm fused"
     found = _layers(Sequence().run(f"embed fused {block} {block} gemm sample"))
-    assert found == [(None, False), (None, False), *_words(block, 0), *_words(block, 1), (None, True), (None, True)]
+    assert found == [
+        (None, False),
+        (None, False),
+        *_words(block, 0),
+        *_words(block, 1),
+        (None, True),
+        (None, True),
+    ]
 
 
 def test_kernels_of_drafts_have_no_layer() -> None:
     """A draft model that runs before the verifying pass does not add to its layers."""
     made = Sequence().run(DENSE).run(f"{DENSE} {DENSE}")
     drafts = [{"trace_id": "t", "activity_id": i} for i in range(len(DENSE.split()))]
-    found = run_model("int_layer", made.tables() | {"int_draft": drafts}, "layer, is_behind_layers", "step, activity_id")
+    found = run_model(
+        "int_layer", made.tables() | {"int_draft": drafts}, "layer, is_after_layers", "step, activity_id"
+    )
     assert found == _words(DENSE, 0) + _words(DENSE, 1)

@@ -10,14 +10,27 @@ from tests.support.tables import build_all, few_rules
 def exposed(*spans: tuple[str, int, int], device: Sequence[int] | None = None) -> list[int]:
     """Exposed time of (name, start, end) activities through every model, in their order."""
     rows = [
-        {"activity_id": i, "name": n, "start_ns": a, "dur_ns": b - a, "device": device[i] if device else 0, "stream": i}
+        {
+            "activity_id": i,
+            "name": n,
+            "start_ns": a,
+            "dur_ns": b - a,
+            "device": device[i] if device else 0,
+            "stream": i,
+        }
         for i, (n, a, b) in enumerate(spans)
     ]
     with build_all({"raw.gpu_activity": rows, "raw.trace": [{}]}, few_rules(), ["int_exposed"]) as con:
-        return [r[0] for r in con.execute("SELECT exposed_ns FROM int_exposed ORDER BY activity_id").fetchall()]
+        return [
+            r[0] for r in con.execute("SELECT exposed_ns FROM int_exposed ORDER BY activity_id").fetchall()
+        ]
 
 
-GEMM, REDUCE, COPY = "nvjet_x", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)", "Memcpy HtoD (Pinned -> Device)"
+GEMM, REDUCE, COPY = (
+    "nvjet_x",
+    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)",
+    "Memcpy HtoD (Pinned -> Device)",
+)
 
 
 def test_compute_owns_before_communication_before_copies() -> None:
@@ -37,7 +50,13 @@ def test_communication_shows_on_both_sides_of_compute() -> None:
 
 def test_earlier_work_of_its_own_class_hides_nothing() -> None:
     """Each of several collectives one after another is exposed in full, and less only what compute covers of it."""
-    assert exposed((REDUCE, 0, 10), (GEMM, 12, 18), (REDUCE, 20, 30), (GEMM, 38, 44), (REDUCE, 40, 50)) == [10, 6, 10, 6, 6]
+    assert exposed((REDUCE, 0, 10), (GEMM, 12, 18), (REDUCE, 20, 30), (GEMM, 38, 44), (REDUCE, 40, 50)) == [
+        10,
+        6,
+        10,
+        6,
+        6,
+    ]
 
 
 def test_of_two_of_a_class_the_first_owns() -> None:

@@ -11,12 +11,14 @@ from tests.support.tables import Tables, run_model
     ("launch_ns", "cause"),
     [(80, "host_late"), (51, "host_late"), (50, "unknown"), (10, "unknown"), (None, "unknown")],
 )
-def test_the_host_is_late_when_it_launches_after_the_device_is_empty(launch_ns: int | None, cause: str) -> None:
+def test_the_host_is_late_when_it_launches_after_the_device_is_empty(
+    launch_ns: int | None, cause: str
+) -> None:
     """A launch after the last end is late; one before it, or without record, leaves the cause unknown."""
     tables: Tables = {
-        "int_activity_rule": [{"activity_id": 1, "start_ns": 100, "launch_ns": launch_ns}],
+        "int_activity": [{"activity_id": 1, "start_ns": 100, "launch_ns": launch_ns}],
         "int_step_window": [{"step": 1, "start_ns": 100}],
-        "int_island": [
+        "int_busy_interval": [
             {"level": 3, "start_ns": 0, "end_ns": 50},
             {"level": 3, "start_ns": 100, "end_ns": 150},
             {"level": 2, "start_ns": 0, "end_ns": 90},
@@ -28,8 +30,8 @@ def test_the_host_is_late_when_it_launches_after_the_device_is_empty(launch_ns: 
 def test_the_first_step_waits_for_nothing_that_is_known() -> None:
     """Before the first work of the device no cause can be told."""
     tables: Tables = {
-        "int_activity_rule": [{"activity_id": 1, "start_ns": 100, "launch_ns": 80}],
+        "int_activity": [{"activity_id": 1, "start_ns": 100, "launch_ns": 80}],
         "int_step_window": [{"step": 0, "start_ns": 100}],
-        "int_island": [{"level": 3, "start_ns": 100, "end_ns": 150}],
+        "int_busy_interval": [{"level": 3, "start_ns": 100, "end_ns": 150}],
     }
     assert run_model("int_gap_cause", tables, "gap_cause") == [("unknown",)]

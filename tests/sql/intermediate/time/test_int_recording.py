@@ -9,9 +9,15 @@ from tests.support.tables import run_model
 
 def recordings(*traces: dict[str, Any]) -> list[tuple[Any, ...]]:
     """(trace, recording, ranks, world size) of traces that each hold one collective."""
-    named = [{"trace_id": f"t{number}", "sha256": f"f{number}"} | trace for number, trace in enumerate(traces)]
+    named = [
+        {"trace_id": f"t{number}", "sha256": f"f{number}"} | trace for number, trace in enumerate(traces)
+    ]
     calls = [{"trace_id": trace["trace_id"], "activity_id": 0} for trace in named]
-    return run_model("int_recording", {"raw.trace": named, "int_collective": calls}, "trace_id, recording, ranks, world_size")
+    return run_model(
+        "int_recording",
+        {"raw.trace": named, "int_collective": calls},
+        "trace_id, recording, ranks, world_size",
+    )
 
 
 def test_ranks_that_stand_once_are_one_recording() -> None:
@@ -28,7 +34,10 @@ def test_a_file_that_holds_all_ranks_is_a_recording_of_its_own() -> None:
 
 def test_replicas_with_one_label_are_no_recording() -> None:
     """Two files that both say rank 0 cannot be told apart; nor can unknown ranks."""
-    assert [row[1] for row in recordings({"rank": 0, "sha256": "a"}, {"rank": 0, "sha256": "a"})] == [None, None]
+    assert [row[1] for row in recordings({"rank": 0, "sha256": "a"}, {"rank": 0, "sha256": "a"})] == [
+        None,
+        None,
+    ]
     assert [row[1] for row in recordings({"rank": 0}, {"rank": None})] == [None, None]
 
 

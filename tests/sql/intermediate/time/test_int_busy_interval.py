@@ -1,4 +1,4 @@
-"""int_island: stretches without a gap."""
+"""int_busy_interval: stretches without a gap."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from tests.support.tables import Row, run_model
 
 def _islands(*spans: tuple[int, int, int], level: int = 3, device: int = 0) -> list[tuple[int, int, int]]:
     """Islands (start, end, covered before) of (owner, start, end) activities up to a level."""
-    rows: list[Row] = [{"activity_id": i, "owner": o, "start_ns": a, "end_ns": b} for i, (o, a, b) in enumerate(spans)]
-    found = run_model("int_island", {"int_own": rows}, "level, device, start_ns, end_ns, covered_ns")
+    rows: list[Row] = [
+        {"activity_id": i, "owner": o, "start_ns": a, "end_ns": b} for i, (o, a, b) in enumerate(spans)
+    ]
+    found = run_model(
+        "int_busy_interval", {"int_owner_segment": rows}, "level, device, start_ns, end_ns, covered_ns"
+    )
     return [(a, b, c) for at, on, a, b, c in found if (at, on) == (level, device)]
 
 

@@ -5,7 +5,7 @@ WITH level AS (SELECT unnest([1, 2, 3]) AS level),
 
 activity AS (
     SELECT own.trace_id, own.device, level.level, own.activity_id, own.start_ns, own.end_ns
-    FROM int_own AS own
+    FROM int_owner_segment AS own
     INNER JOIN level ON own.owner <= level.level
     WHERE own.end_ns > own.start_ns
 ),

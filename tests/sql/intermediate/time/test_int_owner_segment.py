@@ -1,4 +1,4 @@
-"""int_own: each activity's own stretch within its owner class."""
+"""int_owner_segment: each activity's own stretch within its owner class."""
 
 from __future__ import annotations
 
@@ -14,16 +14,29 @@ def _activities(*spans: tuple[int, int], rule: str = COMPUTE) -> list[Row]:
 
 
 def _own(rows: list[Row]) -> list[tuple[int, int]]:
-    return [(a, b) for _, a, b in run_model("int_own", {"int_activity_rule": rows}, "activity_id, own_ns, end_ns")]
+    return [
+        (a, b)
+        for _, a, b in run_model("int_owner_segment", {"int_activity": rows}, "activity_id, own_ns, end_ns")
+    ]
 
 
 @pytest.mark.parametrize(
     ("rule", "owner"),
-    [(COMPUTE, 1), ("unclassified", 1), ("opaque_graph", 1), (COMMUNICATION, 2), ("allreduce_residual_norm", 2), (COPY, 3), ("memset", 3)],
+    [
+        (COMPUTE, 1),
+        ("unclassified", 1),
+        ("opaque_graph", 1),
+        (COMMUNICATION, 2),
+        ("allreduce_residual_norm", 2),
+        (COPY, 3),
+        ("memset", 3),
+    ],
 )
 def test_the_owner_class_follows_from_the_category(rule: str, owner: int) -> None:
     """Compute (also unknown and opaque work) before communication (also fused with a norm) before copies."""
-    assert run_model("int_own", {"int_activity_rule": _activities((0, 1), rule=rule)}, "owner") == [(owner,)]
+    assert run_model("int_owner_segment", {"int_activity": _activities((0, 1), rule=rule)}, "owner") == [
+        (owner,)
+    ]
 
 
 def test_what_started_first_keeps_its_time() -> None:

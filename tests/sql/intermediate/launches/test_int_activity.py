@@ -1,4 +1,4 @@
-"""int_activity_rule: rules by name, and by place on the stream."""
+"""int_activity: rules by name, and by place on the stream."""
 
 from __future__ import annotations
 
@@ -23,10 +23,19 @@ BY_NAME = {
 def _rules(*names: str, streams: dict[int, int] | None = None) -> list[str]:
     """The rules of activities that run one after another; `streams`: which of them on another stream."""
     activities: list[Row] = [
-        {"activity_id": i, "name": n, "start_ns": 10 * i, "end_ns": 10 * i + 5, "stream": (streams or {}).get(i, 7)} for i, n in enumerate(names)
+        {
+            "activity_id": i,
+            "name": n,
+            "start_ns": 10 * i,
+            "end_ns": 10 * i + 5,
+            "stream": (streams or {}).get(i, 7),
+        }
+        for i, n in enumerate(names)
     ]
     named = [{"name": n, "rule_id": BY_NAME.get(n)} for n in dict.fromkeys(names)]
-    found = run_model("int_activity_rule", {"int_activity_launch": activities, "int_name_rule": named}, "activity_id, rule_id")
+    found = run_model(
+        "int_activity", {"int_activity_launch": activities, "int_name_rule": named}, "activity_id, rule_id"
+    )
     return [rule for _, rule in found]
 
 
@@ -47,7 +56,12 @@ def test_the_fill_before_the_experts_is_routing() -> None:
 
 def test_the_memset_before_the_experts_is_routing_too() -> None:
     """A memset does the same work as a fill kernel."""
-    assert _rules("Memset (Device)", MARLIN_MOE, "Memset (Device)", GEMM) == ["moe_zero_fill", "marlin_moe", "memset", "nvjet"]
+    assert _rules("Memset (Device)", MARLIN_MOE, "Memset (Device)", GEMM) == [
+        "moe_zero_fill",
+        "marlin_moe",
+        "memset",
+        "nvjet",
+    ]
 
 
 def test_a_neighbour_is_on_the_same_stream() -> None:
@@ -65,14 +79,27 @@ def test_a_users_rule_by_name_beats_our_rule_by_place(tmp_path: Path) -> None:
     """The user's rules are tried before all of ours, those by place included."""
     own = tmp_path / "kernel_rules.toml"
     own.write_text('[[rule]]\nid = "mine"\nname = "reduce_kernel<128"\ncategory = "norm"\n', encoding="utf-8")
-    kernels = [{"activity_id": i, "name": n, "start_ns": i, "dur_ns": 1} for i, n in enumerate([MARLIN_MOE, SUM])]
-    with build_all({"raw.gpu_activity": kernels}, load_rules(own), ["int_activity_rule"]) as con:
-        assert con.execute("SELECT rule_id FROM int_activity_rule ORDER BY activity_id").fetchall() == [("marlin_moe",), ("mine",)]
+    kernels = [
+        {"activity_id": i, "name": n, "start_ns": i, "dur_ns": 1} for i, n in enumerate([MARLIN_MOE, SUM])
+    ]
+    with build_all({"raw.gpu_activity": kernels}, load_rules(own), ["int_activity"]) as con:
+        assert con.execute("SELECT rule_id FROM int_activity ORDER BY activity_id").fetchall() == [
+            ("marlin_moe",),
+            ("mine",),
+        ]
 
 
 def test_operator_and_no_operator_of_one_name_stay_apart() -> None:
     """Each activity takes the rule of its own (name, operator)."""
-    activities: list[Row] = [{"activity_id": 0, "name": "n", "ops": None}, {"activity_id": 1, "name": "n", "ops": "aten::bmm", "stream": 8}]
-    named: list[Row] = [{"name": "n", "ops": None, "rule_id": "nvjet"}, {"name": "n", "ops": "aten::bmm", "rule_id": "library_bmm"}]
-    found = run_model("int_activity_rule", {"int_activity_launch": activities, "int_name_rule": named}, "activity_id, rule_id")
+    activities: list[Row] = [
+        {"activity_id": 0, "name": "n", "ops": None},
+        {"activity_id": 1, "name": "n", "ops": "aten::bmm", "stream": 8},
+    ]
+    named: list[Row] = [
+        {"name": "n", "ops": None, "rule_id": "nvjet"},
+        {"name": "n", "ops": "aten::bmm", "rule_id": "library_bmm"},
+    ]
+    found = run_model(
+        "int_activity", {"int_activity_launch": activities, "int_name_rule": named}, "activity_id, rule_id"
+    )
     assert found == [(0, "nvjet"), (1, "library_bmm")]

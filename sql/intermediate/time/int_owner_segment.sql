@@ -3,7 +3,7 @@
 -- grain: trace_id, activity_id
 WITH activity AS (
     SELECT rule.trace_id, rule.activity_id, rule.device, rule.start_ns, rule.end_ns, category.owner
-    FROM int_activity_rule AS rule
+    FROM int_activity AS rule
     INNER JOIN kernel_rule USING (rule_id)
     INNER JOIN category_info AS category ON kernel_rule.category = category.category
 )
