@@ -181,7 +181,7 @@ def _ended(item: A, outcome: Any) -> Done[A, Any]:
     """What came out of a cluster: a result, or what kept the cluster from it."""
     if isinstance(outcome, Exception):
         return Done(item, error=outcome)
-    done: Done[A, Any] = pickle.loads(outcome)
+    done: Done[A, Any] = pickle.loads(outcome)  # noqa: S301 - from our own worker
     return done
 
 

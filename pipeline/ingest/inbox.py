@@ -73,7 +73,7 @@ def named(paths: list[Path], run: str | None) -> list[InboxItem]:
     """Files outside the inbox: a folder is a run, loose files are grouped by name, `run` overrides both."""
     found = []
     for path in paths:
-        if os.path.isdir(path) and not is_report_folder(path):
+        if os.path.isdir(path) and not is_report_folder(path):  # noqa: PTH112 - no error where a folder is closed
             name = run or path.resolve().name
             found += [_named(path, entry, name) for entry in entries(path)]
         else:
@@ -137,7 +137,7 @@ def _link(root: Path, entry: Entry) -> StepledgerError:
         return GoneFile(
             place.name, where="the path", found="that it was exchanged", wanted="a file that stays"
         )
-    if target.startswith(top + os.sep) and os.path.exists(target):
+    if target.startswith(top + os.sep) and os.path.exists(target):  # noqa: PTH110 - no error where a folder is closed
         return SideFile(place.name, f"a link to {os.path.relpath(target, top)}, which is read itself")
     return TraceError(
         place.name,

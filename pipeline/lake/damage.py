@@ -77,7 +77,7 @@ def damage_of(
     for folder in _folders(home, run_id, gen, layers):
         for name in folder.names:
             # The folder is looked for again: a run may be forgotten meanwhile.
-            if is_damaged(f"{folder.path}/{name}") and (gen is not None or os.path.isdir(folder.path)):
+            if is_damaged(f"{folder.path}/{name}") and (gen is not None or os.path.isdir(folder.path)):  # noqa: PTH112
                 return _damage(home, run_id, folder, name)
     return None
 
@@ -167,7 +167,7 @@ def _folders(home: Home, run_id: str, gen: str | None, layers: Collection[Layer]
                     part,
                     (*_names(layer), *(name for name in _CAME_LATER if os.path.lexists(f"{part}/{name}"))),
                 )
-        elif os.path.isdir(folder):
+        elif os.path.isdir(folder):  # noqa: PTH112 - thousands of runs are looked at
             yield _Folder(layer, folder, _names(layer))
 
 
@@ -197,7 +197,7 @@ def _generation() -> tuple[str, ...]:
 def _lacks(folder: str, names: tuple[str, ...]) -> bool:
     """Is one of these names not in the folder?"""
     try:
-        return not {*os.listdir(folder)}.issuperset(names)
+        return not {*os.listdir(folder)}.issuperset(names)  # noqa: PTH208 - thousands of folders are looked at
     except OSError:
         return True
 

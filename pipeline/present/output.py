@@ -124,7 +124,7 @@ def _text(value: Any) -> str:
     return "true" if value is True else "false" if value is False else str(value)
 
 
-def _json(value: Any, indent: str) -> str:
+def _json(value: Any, indent: str) -> str:  # noqa: PLR0911 - one return a type
     """A value of a result as JSON; `indent` is the line break and indent that it stands at."""
     if isinstance(value, str):
         return json_text(value)

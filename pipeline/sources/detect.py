@@ -42,7 +42,7 @@ def side_file_note(name: str) -> str | None:
 
 def is_report_folder(path: Path) -> bool:
     """Is this folder one nsys export (parquetdir, arrowdir), not a run of several files?"""
-    return any(os.path.isfile(path / f"StringIds.{form}") for form in ("parquet", "arrow"))
+    return any(os.path.isfile(path / f"StringIds.{form}") for form in ("parquet", "arrow"))  # noqa: PTH113 - no error where a folder is closed
 
 
 def fresh_export(report: Path) -> Path | None:

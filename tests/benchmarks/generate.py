@@ -18,19 +18,19 @@ START_NS = 5_111_701_276_371_856
 """Times are relative to the base, as large as a machine that is up for months writes them."""
 PID, STREAM = 1817, 17
 
-_ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, std::array<char*, 1ul> >(int, at::native::FillFunctor<int>, std::array<char*, 1ul>)"
-_INDEX = "void at::native::index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<at::native::index_kernel_impl<at::native::OpaqueType<4> >(at::TensorIteratorBase&, c10::ArrayRef<long>, c10::ArrayRef<long>)::{lambda(char*, char const*, long)#1}>(at::TensorIteratorBase&, c10::ArrayRef<long>, c10::ArrayRef<long>)::{lambda(int)#1}>(long)"
+_ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, std::array<char*, 1ul> >(int, at::native::FillFunctor<int>, std::array<char*, 1ul>)"  # noqa: E501
+_INDEX = "void at::native::index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<at::native::index_kernel_impl<at::native::OpaqueType<4> >(at::TensorIteratorBase&, c10::ArrayRef<long>, c10::ArrayRef<long>)::{lambda(char*, char const*, long)#1}>(at::TensorIteratorBase&, c10::ArrayRef<long>, c10::ArrayRef<long>)::{lambda(int)#1}>(long)"  # noqa: E501
 _ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-_MARLIN_MOE = "void marlin_moe_wna16::Marlin<1125899906909960l, 128, 1, 8, 4, true, 4, 8, false>(int4 const*, int4 const*, int4*, int4*, int4 const*, float const*)"
+_MARLIN_MOE = "void marlin_moe_wna16::Marlin<1125899906909960l, 128, 1, 8, 4, true, 4, 8, false>(int4 const*, int4 const*, int4*, int4*, int4 const*, float const*)"  # noqa: E501
 LAYER = (
     ("triton_red_fused_min_latency_fused_qkv_a_proj_rms_norm_1", 2_177),
     ("nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT", 6_112),
-    ("void cublasLt::splitKreduce_kernel<32, 16, int, __nv_bfloat16, __nv_bfloat16, float, __nv_bfloat16>(cublasLt::cublasSplitKParams<float>)", 2_400),
+    ("void cublasLt::splitKreduce_kernel<32, 16, int, __nv_bfloat16, __nv_bfloat16, float, __nv_bfloat16>(cublasLt::cublasSplitKParams<float>)", 2_400),  # noqa: E501
     ("triton_poi_fused_cat_view_2", 1_536),
     ("void vllm::rotary_embedding_kernel<c10::BFloat16, false>(long const*, c10::BFloat16*, c10::BFloat16*, c10::BFloat16 const*, int)", 1_920),
     ("void vllm::concat_and_cache_mla_kernel<__nv_bfloat16, __nv_bfloat16, (vllm::Fp8KVCacheDataType)0>(__nv_bfloat16 const*)", 1_664),
     (_ELEMENTWISE, 768),
-    ("void flash::flash_fwd_splitkv_mla_kernel<Flash_fwd_kernel_traits_mla<576, 64, 64, 8, cutlass::bfloat16_t, 512>, true>(Flash_fwd_mla_params)", 14_048),
+    ("void flash::flash_fwd_splitkv_mla_kernel<Flash_fwd_kernel_traits_mla<576, 64, 64, 8, cutlass::bfloat16_t, 512>, true>(Flash_fwd_mla_params)", 14_048),  # noqa: E501
     ("void flash::flash_fwd_splitkv_mla_combine_kernel<cutlass::bfloat16_t, float, long, 512, 32>(Flash_fwd_mla_params)", 3_040),
     ("nvjet_sm90_tst_64x8_64x16_2x1_v_bz_splitK_TNT", 5_024),
     (_ALL_REDUCE, 7_200),
@@ -40,9 +40,9 @@ LAYER = (
     ("void vllm::moe::moe_align_block_size_kernel<int>(int const*, int*, int*, int*, int, int, int, unsigned long)", 4_832),
     ("void vllm::moe::count_and_sort_expert_tokens_kernel<int>(int const*, int*, int*, unsigned long)", 2_080),
     (_MARLIN_MOE, 21_312),
-    ("void vllm::act_and_mul_kernel<c10::BFloat16, &(c10::BFloat16 vllm::silu_kernel<c10::BFloat16>(c10::BFloat16 const&)), true>(c10::BFloat16*)", 1_888),
+    ("void vllm::act_and_mul_kernel<c10::BFloat16, &(c10::BFloat16 vllm::silu_kernel<c10::BFloat16>(c10::BFloat16 const&)), true>(c10::BFloat16*)", 1_888),  # noqa: E501
     (_MARLIN_MOE, 17_760),
-    ("void at::native::reduce_kernel<128, 4, at::native::ReduceOp<c10::BFloat16, at::native::func_wrapper_t<c10::BFloat16, at::native::sum_functor> > >(at::native::ReduceOp<c10::BFloat16>)", 3_264),
+    ("void at::native::reduce_kernel<128, 4, at::native::ReduceOp<c10::BFloat16, at::native::func_wrapper_t<c10::BFloat16, at::native::sum_functor> > >(at::native::ReduceOp<c10::BFloat16>)", 3_264),  # noqa: E501
     (_ALL_REDUCE, 7_360),
     (_INDEX, 2_048),
 )  # fmt: skip
@@ -240,7 +240,7 @@ def _gpu(mix: Mix, begin: int, length: int, ids: int) -> Iterator[str]:
     if at > begin + length:
         raise AssertionError("the kernels of a step do not fit into it")
     for n in range(mix.copies):
-        args = f'"External id": {ids + n},      "device": 0, "context": 1,      "stream": 21, "correlation": {ids + n},      "bytes": 1024, "memory bandwidth (GB/s)": 1.0666666666666667'
+        args = f'"External id": {ids + n},      "device": 0, "context": 1,      "stream": 21, "correlation": {ids + n},      "bytes": 1024, "memory bandwidth (GB/s)": 1.0666666666666667'  # noqa: E501
         yield _complete(
             "gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 0, 21, begin + 1_000_000 + n * 2_000, 960, args
         )

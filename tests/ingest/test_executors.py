@@ -103,7 +103,7 @@ def test_work_that_kills_every_worker_is_an_error_of_its_own() -> None:
 )  # fmt: skip
 def test_every_error_survives_its_way_between_processes(error: StepledgerError) -> None:
     """Type, text and exit code are the same on the other side."""
-    back = pickle.loads(pickle.dumps(error))
+    back = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
     assert (type(back), str(back), back.exit_code, back.__dict__) == (
         type(error),
         str(error),

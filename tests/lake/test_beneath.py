@@ -14,7 +14,7 @@ import pytest
 from pipeline.lake import beneath
 from pipeline.lake.beneath import Replaced, entries, free_place, move
 
-MEMORY = Path("/dev/shm")
+MEMORY = Path("/dev/shm")  # noqa: S108 (another file system than the temporary folder's)
 
 
 def made(folder: Path, *names: str) -> Path:

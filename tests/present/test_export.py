@@ -325,7 +325,7 @@ def test_a_link_in_the_homes_exports_stays_too(built: Home, tmp_path: Path, want
     assert (link.is_symlink(), (tmp_path / "y.csv").read_bytes()) == (True, wanted)
 
 
-SHARED_MEMORY = Path("/dev/shm")
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (a file system of its own is wanted)
 
 
 def test_a_link_in_the_homes_exports_may_lead_to_another_disk(

@@ -47,7 +47,7 @@ def watch_with_errors(root: Path, mark: Path) -> None:
     """The command `watch`, whose touches of the home fail at random as long as the file `mark` is there."""
     from pipeline.cli.app import main
 
-    chance = random.Random(7)
+    chance = random.Random(7)  # noqa: S311 (repeatable)
     place = f"{root}/"
 
     def heard(event: str, arguments: tuple[object, ...]) -> None:
@@ -77,7 +77,7 @@ class Droppings:
 
     home: Home
     made: Path
-    chance: random.Random = field(default_factory=lambda: random.Random(1))
+    chance: random.Random = field(default_factory=lambda: random.Random(1))  # noqa: S311
     stayed: Counter[str] = field(default_factory=Counter)
     deleted: Counter[str] = field(default_factory=Counter)
     traces: set[str] = field(default_factory=set)

@@ -72,7 +72,7 @@ def resampled_medians(series: Mapping[str, Sequence[float]], seed: int) -> dict[
     steps = len(next(iter(series.values())))
     length = block_length(steps)
     blocks = math.ceil(steps / length)
-    draw = random.Random(seed)
+    draw = random.Random(seed)  # noqa: S311 (a fixed sequence is wanted)
     values = {name: np.asarray(numbers, dtype=np.float64) for name, numbers in series.items()}
     found: dict[str, list[NDArray[float64]]] = {name: [] for name in series}
     at_once = max(1, _CHUNK // steps)

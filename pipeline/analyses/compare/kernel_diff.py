@@ -36,7 +36,7 @@ class Changed:
     def kernel(self) -> Kernel:
         """The one that tells its place."""
         found = self.after or self.before
-        assert found is not None
+        assert found is not None  # noqa: S101 (one of them is there)
         return found
 
 

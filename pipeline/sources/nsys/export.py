@@ -134,7 +134,7 @@ class Export:
             if not pa.types.is_integer(kind := schema.field("id").type):
                 raise pa.ArrowInvalid(f"{table} with id as {kind}")
             select, ids = "SELECT id, min(value) AS value FROM stream GROUP BY id", self._used_names()
-        stream = pa.RecordBatchReader.from_batches(schema, self._measured(batches, schema, ids))
+        stream = pa.RecordBatchReader.from_batches(schema, self._measured(batches, schema, ids))  # noqa: F841 (DuckDB finds it by name)
         self._con.execute(
             f"COPY ({select}) TO {literal(self._work / f'{table}.parquet')} (FORMAT parquet, COMPRESSION lz4_raw)"
         )

@@ -103,4 +103,4 @@ def test_any_flipped_byte_of_a_head_is_refused_or_harmless(tmp_path: Path) -> No
         try:
             assert arrow.count_rows(path) >= 0
         except pa.ArrowInvalid as error:
-            assert str(error)
+            assert str(error)  # noqa: PT017 (either outcome is right)

@@ -25,7 +25,7 @@ from tests.support.nsys_builders import (
     write,
 )
 
-SECRET = "hunter2-AKIA0SECRET"
+SECRET = "hunter2-AKIA0SECRET"  # noqa: S105 (the one that must not be found)
 
 
 def _plant(tables: Tables) -> Tables:

@@ -65,7 +65,7 @@ class Mutant:
 
 def mutant(seeds: Sequence[Seed], seed: int, number: int) -> Mutant:
     """The mutant of this number."""
-    random = Random(f"{seed}:{number}")
+    random = Random(f"{seed}:{number}")  # noqa: S311 (reproducible on purpose)
     chosen = random.choice(seeds)
     if isinstance(chosen.data, str):
         return _text(chosen.data, seeds, random)
