@@ -1,4 +1,5 @@
-"""Contracts: schemas/*.toml are the one description of every table, used for landing, building, checking and docs."""
+"""Contracts: schemas/*.toml are the one description of every table, used for landing, building, checking and
+docs."""
 
 from __future__ import annotations
 
@@ -13,14 +14,16 @@ from pipeline.errors import ContractError
 from pipeline.resources import resource
 
 CONTRACT_VERSION = 4
-"""Raised when a table is added, or its columns or their meaning change: marts of an older version are rebuilt."""
+"""Raised when a table is added, or its columns or their meaning change: marts of an older version are
+rebuilt."""
 
 Layer = Literal["raw", "marts", "config", "quality"]
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: DuckDB type, what it holds, whether NULL is allowed, its range or set (`values_from`: categories or rollups)."""
+    """One column: DuckDB type, what it holds, whether NULL is allowed, its range or set (`values_from`:
+    categories or rollups)."""
 
     name: str
     type: str

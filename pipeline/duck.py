@@ -1,4 +1,5 @@
-"""The one place that opens DuckDB, and the few habits all code shares: finish every result, quote every literal."""
+"""The one place that opens DuckDB, and the few habits all code shares: finish every result, quote every
+literal."""
 
 from __future__ import annotations
 
@@ -19,21 +20,26 @@ from pipeline import session
 from pipeline.errors import ExitCode, UsageError
 
 READ_MEMORY = "2GB"
-"""Memory of a session that reads the database of views: it spills beyond, and is refused what cannot be spilled."""
+"""Memory of a session that reads the database of views: it spills beyond, and is refused what cannot be
+spilled."""
 STOP_S = 2.0
-"""How long a statement may take to stop. DuckDB looks for an interrupt between chunks of rows, not inside one function call."""
+"""How long a statement may take to stop. DuckDB looks for an interrupt between chunks of rows, not inside one
+function call."""
 _T = TypeVar("_T")
 _OFFLINE = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
-"""Extensions are never fetched: where our users are there is often no network, and a missing one must say so."""
+"""Extensions are never fetched: where our users are there is often no network, and a missing one must say
+so."""
 
 
 NO_SELF_JOINED_WINDOWS = "SET disabled_optimizers = 'window_self_join'"
-"""DuckDB 2.0.1 makes `count(*) OVER (PARTITION BY x)` a join of its input with itself, and the copy of the input forgets a
-filter that pruned files (on a hive partition, or a file name): every row of every file is counted, without an error."""
+"""DuckDB 2.0.1 makes `count(*) OVER (PARTITION BY x)` a join of its input with itself, and the copy of the
+input forgets a filter that pruned files (on a hive partition, or a file name): every row of every file is
+counted, without an error."""
 
 
 def working(spill: Path, *, threads: int, memory_limit: str) -> duckdb.DuckDBPyConnection:
-    """An in-memory database for reading or building: bounded memory, spilling to `spill`; row order is not kept."""
+    """An in-memory database for reading or building: bounded memory, spilling to `spill`; row order is not
+    kept."""
     con = duckdb.connect(
         config={
             "threads": threads,
@@ -68,7 +74,8 @@ def database(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
 
 
 class Patience:
-    """Waits for calls into DuckDB that may last: each runs in a thread of its own, so that Ctrl-C and the limit find who waits awake.
+    """Waits for calls into DuckDB that may last: each runs in a thread of its own, so that Ctrl-C and the
+    limit find who waits awake.
 
     The limit counts from here on, over all calls and what is done between them; 0 is none. What then cannot
     be stopped ends the process, after the folders of its sessions are removed.
@@ -105,7 +112,8 @@ def _carry_out(call: Callable[[], _T], result: Future[_T]) -> None:
 
 
 def _stop(result: Future[Any], interrupt: Callable[[], None], code: ExitCode, text: str) -> None:
-    """Interrupt a call until it ends; one that does not end is left behind with the process, since closing would wait for it."""
+    """Interrupt a call until it ends; one that does not end is left behind with the process, since closing
+    would wait for it."""
     try:
         latest = time.monotonic() + STOP_S
         while time.monotonic() < latest:
@@ -141,7 +149,8 @@ def dicts(con: duckdb.DuckDBPyConnection, sql: str, params: list[Any] | None = N
 
 
 def files(folder: Path, pattern: str) -> str:
-    """A SQL literal of the files in `folder` that match `pattern`; the folder's own name is no pattern, whatever is in it."""
+    """A SQL literal of the files in `folder` that match `pattern`; the folder's own name is no pattern,
+    whatever is in it."""
     return literal(f"{plain(folder)}/{pattern}")
 
 

@@ -53,15 +53,16 @@ _HOME_TROUBLE = {
 }
 _HOME_TEXTS = {os.strerror(number): trouble for number, trouble in _HOME_TROUBLE.items()}
 _WRITE_FAILED = re.compile(rf'\\?": ({"|".join(map(re.escape, _HOME_TEXTS))})(?:",|$)')
-"""How DuckDB ends what it reports of a file that it could not write: the path in quotes, then the text of errno."""
+"""How DuckDB ends what it reports of a file that it could not write: the path in quotes, then the text of
+errno."""
 _NO_ROOM_TO_SPILL = "Out of Memory Error: failed to offload data block"
 
 
 def home_trouble(error: BaseException) -> str | None:
     """What is wrong with the home, if this error, or one that caused it, says that.
 
-    An OSError says it by its errno. DuckDB has words only: they count in its own I/O errors, where it puts them. No other
-    text counts, since it may quote a file.
+    An OSError says it by its errno. DuckDB has words only: they count in its own I/O errors, where it puts
+    them. No other text counts, since it may quote a file.
     """
     return next((found for one in causes(error) if (found := _trouble(one)) is not None), None)
 

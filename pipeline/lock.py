@@ -11,7 +11,8 @@ def take(handle: int) -> None:
 
 
 def try_take(handle: int, *, shared: bool = False) -> bool:
-    """Take the lock if no other process holds it. `shared`: holders of a shared lock do not exclude each other."""
+    """Take the lock if no other process holds it. `shared`: holders of a shared lock do not exclude each
+    other."""
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:

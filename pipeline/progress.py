@@ -1,4 +1,5 @@
-"""What a command says while it works, on stderr: bars on a terminal, plain lines elsewhere, or JSON for a log."""
+"""What a command says while it works, on stderr: bars on a terminal, plain lines elsewhere, or JSON for a
+log."""
 
 from __future__ import annotations
 

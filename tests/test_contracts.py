@@ -87,7 +87,10 @@ def test_the_select_list_makes_a_table_fit(con: duckdb.DuckDBPyConnection) -> No
     """It casts and orders the columns and leaves others out."""
     CONTRACT.check(
         con,
-        f"(SELECT {CONTRACT.select_list()} FROM (SELECT 3 AS rank, 'x' AS other, 0 AS step, 't' AS trace_id))",
+        (
+            f"(SELECT {CONTRACT.select_list()} FROM (SELECT 3 AS rank, 'x' AS other, 0 AS step, 't' AS "
+            "trace_id))"
+        ),
     )
 
 
@@ -131,7 +134,8 @@ RECORDED = GOLDEN / "contracts.toml"
 
 
 def contract_fingerprint() -> str:
-    """What tells these tables from any others: names, columns in order, types, grain; not what is said about them."""
+    """What tells these tables from any others: names, columns in order, types, grain; not what is said about
+    them."""
     shapes = [
         [c.layer, c.table, list(c.grain), [[column.name, column.type] for column in c.columns]] for c in ALL
     ]
@@ -144,7 +148,8 @@ def test_tables_do_not_change_without_a_new_version() -> None:
     latest, now = max(map(int, recorded)), contract_fingerprint()
     if recorded[str(latest)] != now:
         pytest.fail(
-            f"schemas/ differs from what version {latest} was: set CONTRACT_VERSION = {latest + 1} in pipeline/contracts.py "
+            f"schemas/ differs from what version {latest} was: set CONTRACT_VERSION = {latest + 1} in "
+            "pipeline/contracts.py "
             f'and add the line `{latest + 1} = "{now}"` to tests/golden/contracts.toml'
         )
     assert latest == CONTRACT_VERSION, (

@@ -9,7 +9,10 @@ import pytest
 from pipeline.models.rules import step_markers
 from tests.support.tables import Row, evaluate, run_model
 
-COUNTS = "context_requests, scheduled_context_tokens, generation_requests, generation_tokens, graph_tokens, kv_tokens"
+COUNTS = (
+    "context_requests, scheduled_context_tokens, generation_requests, generation_tokens, graph_tokens, "
+    "kv_tokens"
+)
 NONE = (None,) * 6
 
 
@@ -102,7 +105,8 @@ OTHERS = [
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_annotations_are_no_steps(name: str) -> None:
-    """Collectives, compiled graphs, optimizers, scopes inside a step, captures and texts that only look alike."""
+    """Collectives, compiled graphs, optimizers, scopes inside a step, captures and texts that only look
+    alike."""
     assert _parsed(name, columns="label") == []
 
 
@@ -115,7 +119,8 @@ def _nested(outer: str, inner: str) -> list[tuple[Any, ...]]:
 
 
 def test_two_families_of_one_trace_count_once() -> None:
-    """Patched builds nest SGLang's marker in one of vLLM's form: one step, by the outer family alone, and the same in reverse."""
+    """Patched builds nest SGLang's marker in one of vLLM's form: one step, by the outer family alone, and the
+    same in reverse."""
     outer, inner = (
         "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55086sqsq32sqsk55086)",
         "step[DECODE bs=32]",
@@ -124,7 +129,8 @@ def test_two_families_of_one_trace_count_once() -> None:
 
 
 def test_families_are_chosen_for_the_whole_trace() -> None:
-    """Where one family marks some steps and another all, those of the trusted one are taken and no step is counted twice."""
+    """Where one family marks some steps and another all, those of the trusted one are taken and no step is
+    counted twice."""
     found = _parsed(
         "step[DECODE bs=1]", "execute_context_0(0)_generation_1(1)", "ProfilerStep#3", columns="engine"
     )

@@ -23,11 +23,16 @@ LATENCY = "latency-bound"
 
 
 def bandwidth_reports(con: duckdb.DuckDBPyConnection, run_id: str, phase: str | None = None) -> list[Report]:
-    """Messages by operation and size, then the memory's part in a decode step. Raises UsageError for a run without collectives or steps."""
+    """Messages by operation and size, then the memory's part in a decode step. Raises UsageError for a run
+    without collectives or steps."""
     reports = []
     rows = duck.dicts(
         con,
-        "SELECT * FROM bandwidth WHERE run_id = $1 AND coalesce(phase = $2, true) ORDER BY source, phase, op, size_bytes, kind, algorithm, calls",
+        (
+            "SELECT * FROM bandwidth WHERE run_id = $1 AND coalesce(phase = $2, true) ORDER BY source, "
+            "phase, "
+            "op, size_bytes, kind, algorithm, calls"
+        ),
         [run_id, phase],
     )
     if rows:
@@ -43,16 +48,25 @@ def bandwidth_reports(con: duckdb.DuckDBPyConnection, run_id: str, phase: str | 
 
 def _messages(run_id: str, rows: list[dict[str, Any]], config: dict[str, Any]) -> Report:
     notes = [
-        "size: the larger buffer of a rank; algbw = size / floor, GB/s; busbw = algbw x bytes each GPU sends per byte of the size",
-        "convention: NCCL's kernel names prove no algorithm (RING_LL stands for all), and LL would send twice the payload",
+        (
+            "size: the larger buffer of a rank; algbw = size / floor, GB/s; busbw = algbw x bytes each GPU "
+            "sends "
+            "per byte of the size"
+        ),
+        (
+            "convention: NCCL's kernel names prove no algorithm (RING_LL stands for all), and LL would send "
+            "twice the payload"
+        ),
     ]
     if any(row["is_latency_bound"] for row in rows):
         notes.append(
-            f"{LATENCY}: below {LATENCY_BOUND:.0f} times the time of the shortest messages, so its size does not matter and no bandwidth is said"
+            f"{LATENCY}: below {LATENCY_BOUND:.0f} times the time of the shortest messages, so its size does "
+            "not matter and no bandwidth is said"
         )
     if any(row["is_latency_bound"] is None and row["size_bytes"] is not None for row in rows):
         notes.append(
-            "latency floor not known (no message up to 32 KiB, no link said): a short message's bandwidth is too low to mean anything"
+            "latency floor not known (no message up to 32 KiB, no link said): a short message's bandwidth is "
+            "too low to mean anything"
         )
     if any(row["size_bytes"] is None for row in rows):
         notes.append(
@@ -67,7 +81,8 @@ def _messages(run_id: str, rows: list[dict[str, Any]], config: dict[str, Any]) -
         notes.append(f"link {link.name}: {link.gbps:g} GB/s for one GPU in one direction ({link.source})")
     elif config.get("link"):
         notes.append(
-            f"link {config['link']!r} is not in schemas/interconnects.toml; known: {', '.join(interconnects())}"
+            f"link {config['link']!r} is not in schemas/interconnects.toml; known: "
+            f"{', '.join(interconnects())}"
         )
     else:
         notes.append("link not said (`stepledger describe --link pcie4_x16`): no limit to hold it against")
@@ -85,7 +100,8 @@ def _message(row: dict[str, Any]) -> list[Any]:
 
 
 def memory_report(con: duckdb.DuckDBPyConnection, facts: StepFacts) -> Report:
-    """Bytes that must be read, over the time in which any kernel that reads them runs, against the memory's bandwidth."""
+    """Bytes that must be read, over the time in which any kernel that reads them runs, against the memory's
+    bandwidth."""
     times = union_us(con, facts)
     ceiling, source = ceiling_of(facts)
     tokens = (facts.global_tokens if (facts.config.get("ep") or 1) > 1 else facts.tokens) or 0
@@ -99,7 +115,11 @@ def memory_report(con: duckdb.DuckDBPyConnection, facts: StepFacts) -> Report:
     notes = [
         f"ceiling: {f'{ceiling:g} GB/s' if ceiling else 'none'} ({source})",
         f"{facts.steps} {facts.phase} steps, {facts.source}: median over steps and ranks",
-        "kernels_us: time in which at least one kernel of the kind runs (overlap counts once); activations are not counted",
+        (
+            "kernels_us: time in which at least one kernel of the kind runs (overlap counts once); "
+            "activations "
+            "are not counted"
+        ),
         *(f"{part.name}: {part.note}" for part in made if part.note),
     ]
     if not tokens:
@@ -135,7 +155,8 @@ def _total(made: list[Part], name: str) -> float:
 
 
 def memory_row(part: Part, us: float | None, ceiling: float | None) -> list[Any]:
-    """One part; what cannot be is not printed: above the ceiling the experts were fewer, or the facts are wrong."""
+    """One part; what cannot be is not printed: above the ceiling the experts were fewer, or the facts are
+    wrong."""
     if part.read_bytes is None or part.resident_bytes is None:
         return [part.name, *[None] * 5, f"refused: not said: {', '.join(part.missing)}"]
     sizes = [part.name, round(part.resident_bytes / 1e9, 3), round(part.read_bytes / 1e9, 3)]

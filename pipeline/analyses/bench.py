@@ -15,12 +15,16 @@ _COLUMNS = (
     "phase", "op", "kind", "in_bytes", "mode", "table_clock", "table_us", "trace_us_p50", "trace_floor_us", "ratio", "floor_ratio", "wait_share",
     "calls",
 )  # fmt: skip
-_OWN = f"SELECT source, {', '.join(_COLUMNS)}, table_ranks, floor_source, is_same_clock FROM bench_vs_trace WHERE run_id = $1"
+_OWN = (
+    f"SELECT source, {', '.join(_COLUMNS)}, table_ranks, floor_source, is_same_clock FROM bench_vs_trace "
+    "WHERE run_id = $1"
+)
 _ORDER = "ORDER BY source, phase, op, kind, in_bytes, mode, table_clock, table_us"
 
 
 def bench_reports(con: duckdb.DuckDBPyConnection, run_id: str, table: str | None = None) -> list[Report]:
-    """One table per source. `table`: a file, or another run that holds a latency table; else the run's own tables (mart bench_vs_trace).
+    """One table per source. `table`: a file, or another run that holds a latency table; else the run's own
+    tables (mart bench_vs_trace).
 
     Raises UsageError where there is no table, or nothing of the same operation and size.
     """
@@ -39,7 +43,9 @@ def bench_reports(con: duckdb.DuckDBPyConnection, run_id: str, table: str | None
         )
     if not found:
         raise UsageError(
-            f"run {run_id}: no collective of its traces has an operation and size of {name}; sizes in graphs need hidden_size (`stepledger describe`)"
+            f"run {run_id}: no collective of its traces has an operation and size of {name}; sizes in "
+            "graphs "
+            "need hidden_size (`stepledger describe`)"
         )
     return [
         _report(run_id, name, source, [row for row in found if row["source"] == source])
@@ -48,7 +54,8 @@ def bench_reports(con: duckdb.DuckDBPyConnection, run_id: str, table: str | None
 
 
 def beside(traced: list[dict[str, Any]], latencies: LatencyTable) -> list[dict[str, Any]]:
-    """Rows of the mart `bandwidth` beside those of a table: the rule of the mart bench_vs_trace, for a table of elsewhere."""
+    """Rows of the mart `bandwidth` beside those of a table: the rule of the mart bench_vs_trace, for a table
+    of elsewhere."""
     made = []
     for trace in traced:
         for row in latencies.rows:
@@ -103,7 +110,8 @@ def _report(run_id: str, name: str, source: str, rows: list[dict[str, Any]]) -> 
     ]
     if not all(row["is_same_clock"] for row in rows):
         notes.append(
-            "DIFFERENT CLOCKS: a table's wall time holds the launch and what lies between calls, a kernel's duration does not; ratios across them "
+            "DIFFERENT CLOCKS: a table's wall time holds the launch and what lies between calls, a kernel's "
+            "duration does not; ratios across them "
             "say how the two relate, not which is faster"
         )
     if any(row["table_ranks"] is None for row in rows):

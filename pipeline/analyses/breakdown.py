@@ -1,4 +1,5 @@
-"""The breakdown of a step: verdict and steps, wall time per rank, the rollups, and what could not be named."""
+"""The breakdown of a step: verdict and steps, wall time per rank, the rollups, and what could not be
+named."""
 
 from __future__ import annotations
 
@@ -59,17 +60,24 @@ def _screen(con: duckdb.DuckDBPyConnection, facts: dict[str, Any], phase: str | 
         steps=steps,
         left_out=duck.dicts(
             con,
-            f"SELECT phase, incomplete_reason AS reason, count(*) AS steps FROM steps WHERE {where} AND NOT is_complete GROUP BY ALL ORDER BY ALL",
+            (
+                f"SELECT phase, incomplete_reason AS reason, count(*) AS steps FROM steps WHERE {where} AND "
+                "NOT "
+                "is_complete GROUP BY ALL ORDER BY ALL"
+            ),
         ),
         no_step=duck.dicts(
             con,
-            f"SELECT no_step_reason AS reason, count(*) AS activities, sum(dur_ns)::BIGINT AS busy_ns FROM activity "
+            "SELECT no_step_reason AS reason, count(*) AS activities, sum(dur_ns)::BIGINT AS busy_ns FROM "
+            "activity "
             f"WHERE {where} AND step IS NULL GROUP BY ALL ORDER BY ALL",
         ),
         methods=duck.dicts(
             con,
-            f"SELECT method, is_used, is_agreed, sum(steps)::BIGINT AS steps, sum(compared_with)::BIGINT AS compared_with, "
-            f"(SELECT min(confidence) FROM steps WHERE {within}) AS confidence FROM step_methods WHERE {where} GROUP BY ALL ORDER BY method",
+            "SELECT method, is_used, is_agreed, sum(steps)::BIGINT AS steps, sum(compared_with)::BIGINT AS "
+            "compared_with, "
+            f"(SELECT min(confidence) FROM steps WHERE {within}) AS confidence FROM step_methods WHERE "
+            f"{where} GROUP BY ALL ORDER BY method",
         ),
         measured_tpot_ms=duck.scalar(
             con, f"SELECT max(measured_tpot_ms) FROM run_config WHERE run_id = {literal(facts['run_id'])}"
@@ -81,7 +89,8 @@ def _screen(con: duckdb.DuckDBPyConnection, facts: dict[str, Any], phase: str | 
         ),
         capture=duck.dicts(
             con,
-            f"SELECT rollup, count(*) AS calls, sum(dur_ns)::BIGINT AS busy_ns, sum(exposed_ns)::BIGINT AS exposed_ns FROM activity "
+            "SELECT rollup, count(*) AS calls, sum(dur_ns)::BIGINT AS busy_ns, sum(exposed_ns)::BIGINT AS "
+            "exposed_ns FROM activity "
             f"WHERE {where} GROUP BY rollup ORDER BY busy_ns DESC",
         ),
         unclassified=duck.dicts(
@@ -92,8 +101,8 @@ def _screen(con: duckdb.DuckDBPyConnection, facts: dict[str, Any], phase: str | 
     )
 
 
-# Mean wall of a rank's steps, split so that the parts add up to it: own exposed time by owner, the rest (copies, and work
-# of other steps inside the wall less own work outside it), idle and gap.
+# Mean wall of a rank's steps, split so that the parts add up to it: own exposed time by owner, the rest
+# (copies, and work of other steps inside the wall less own work outside it), idle and gap.
 _RANKS = """
 WITH step AS (SELECT * FROM steps WHERE {within} AND is_complete AND wall_ns IS NOT NULL AND next_phase = phase),
 owned AS (

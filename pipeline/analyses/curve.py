@@ -1,4 +1,5 @@
-"""How each kind of work grows: its time per step against global batch, graph tokens and context, over many runs."""
+"""How each kind of work grows: its time per step against global batch, graph tokens and context, over many
+runs."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ SHAPES = (
 )
 _SIZE_FACTS = {"global batch", "prompt tokens", "graph tokens", "context", "inflation", "kernels of a step"}
 """What may differ along a curve; anything else that differs is a second cause, and is named."""
-# Steps of one size of a run: `context` is the median of what the markers tell of a request, else what was said of the run.
+# Steps of one size of a run: `context` is the median of what the markers tell of a request, else what was
+# said of the run.
 _POINTS = """
 WITH size AS (
     SELECT match_id, coalesce(context_requests + generation_requests, generation_requests, context_requests) AS batch, graph_tokens
@@ -76,8 +78,8 @@ GROUP BY ALL ORDER BY ALL
 
 
 def curve(home: Home, runs: Sequence[str], phase: str | None = None) -> list[Report]:
-    """Every category at every size of step that the runs hold, and each size's wall. Raises UsageError where a run failed its checks,
-    or lacks complete steps of the phase."""
+    """Every category at every size of step that the runs hold, and each size's wall. Raises UsageError where
+    a run failed its checks, or lacks complete steps of the phase."""
 
     def read() -> list[Report]:
         with reading(home) as con:
@@ -94,7 +96,8 @@ def _curve(con: duckdb.DuckDBPyConnection, runs: Sequence[str], phase: str | Non
     keys = chosen([phases_of(con, run_id) for run_id in run_ids], run_ids, phase)
     if len({p for _, p in keys}) > 1:
         raise UsageError(
-            f"the runs have no phase in common: {', '.join(f'{run} {p}' for run, (_, p) in zip(run_ids, keys, strict=True))}"
+            "the runs have no phase in common: "
+            f"{', '.join(f'{run} {p}' for run, (_, p) in zip(run_ids, keys, strict=True))}"
         )
     rows: list[list[Any]] = []
     shapes: list[list[Any]] = []
@@ -111,12 +114,16 @@ def _curve(con: duckdb.DuckDBPyConnection, runs: Sequence[str], phase: str | Non
     phase = keys[0][1]
     notes = [
         *_mixed(found, run_ids),
-        "ms: median over steps of the mean over ranks, summed kernel time; graph_tokens: the padded size replayed",
+        (
+            "ms: median over steps of the mean over ranks, summed kernel time; graph_tokens: the padded size "
+            "replayed"
+        ),
         *notes,
     ]
     if any(row[2] is None for row in shapes):
         notes.append(
-            "context_tokens is empty where neither markers nor run_config tell it (`stepledger describe RUN --context-tokens N`)"
+            "context_tokens is empty where neither markers nor run_config tell it (`stepledger describe RUN "
+            "--context-tokens N`)"
         )
     return [
         Report(

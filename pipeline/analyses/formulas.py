@@ -33,10 +33,12 @@ class Interval:
 
 
 def wire_factor(op: str, ranks: int, algorithm: str = "ring") -> float | None:
-    """Bytes that each GPU sends / bytes of the message; the message is the larger buffer of a rank (input or output).
+    """Bytes that each GPU sends / bytes of the message; the message is the larger buffer of a rank (input or
+    output).
 
-    ring (also two-shot): all-reduce 2(N-1)/N; all-gather, reduce-scatter and all-to-all (N-1)/N; broadcast, reduce and send 1
-    (nccl-tests, doc/PERFORMANCE.md). one_shot all-reduce: every GPU sends its whole message to N-1 others. None: no factor known.
+    ring (also two-shot): all-reduce 2(N-1)/N; all-gather, reduce-scatter and all-to-all (N-1)/N; broadcast,
+    reduce and send 1 (nccl-tests, doc/PERFORMANCE.md). one_shot all-reduce: every GPU sends its whole message
+    to N-1 others. None: no factor known.
     """
     if ranks < 1:
         raise ValueError(f"{ranks} ranks")
@@ -50,7 +52,8 @@ def wire_factor(op: str, ranks: int, algorithm: str = "ring") -> float | None:
 def wire_bytes(
     op: str, size_bytes: float, ranks: int, algorithm: str = "ring", protocol: str = "simple"
 ) -> float | None:
-    """Bytes each GPU sends for one message. NCCL's LL protocol sends a flag with every 4 bytes: half is payload; LL128: 120 of 128."""
+    """Bytes each GPU sends for one message. NCCL's LL protocol sends a flag with every 4 bytes: half is
+    payload; LL128: 120 of 128."""
     factor = wire_factor(op, ranks, algorithm)
     return (
         None
@@ -67,7 +70,8 @@ def algbw_gbps(size_bytes: float, dur_us: float) -> float:
 def busbw_gbps(
     op: str, size_bytes: float, dur_us: float, ranks: int, algorithm: str = "ring"
 ) -> float | None:
-    """Bus bandwidth: algorithm bandwidth x wire_factor, GB/s: what one link must carry (nccl-tests, doc/PERFORMANCE.md)."""
+    """Bus bandwidth: algorithm bandwidth x wire_factor, GB/s: what one link must carry (nccl-tests,
+    doc/PERFORMANCE.md)."""
     factor = wire_factor(op, ranks, algorithm)
     return None if factor is None else algbw_gbps(size_bytes, dur_us) * factor
 
@@ -75,13 +79,15 @@ def busbw_gbps(
 def distinct_experts(experts: int, top_k: int, tokens: float) -> float:
     """Expected distinct experts of T tokens that choose k of E each, uniformly: E (1 - (1 - k/E)^T).
 
-    Real routing is skewed and chooses fewer, so this is an upper bound. With expert parallelism T counts all ranks' tokens.
+    Real routing is skewed and chooses fewer, so this is an upper bound. With expert parallelism T counts all
+    ranks' tokens.
     """
     return float(experts * (1 - (1 - top_k / experts) ** tokens))
 
 
 def remote_ranks(ranks: int, experts: int, top_k: int) -> float:
-    """Expected distinct other ranks that hold one of a token's k experts, uniformly: (N-1) (1 - C(E - E/N, k) / C(E, k)).
+    """Expected distinct other ranks that hold one of a token's k experts, uniformly: (N-1) (1 - C(E - E/N, k)
+    / C(E, k)).
 
     Each is sent the token once. `experts` must be a multiple of `ranks`.
     """
@@ -93,14 +99,17 @@ def remote_ranks(ranks: int, experts: int, top_k: int) -> float:
 def dispatch_bytes(
     tokens: float, token_bytes: float, ranks: int, experts: int, top_k: int, *, is_replicated: bool
 ) -> float:
-    """Bytes that a rank sends to bring its tokens to their experts: none where every rank already holds them (tensor-parallel attention)."""
+    """Bytes that a rank sends to bring its tokens to their experts: none where every rank already holds them
+    (tensor-parallel attention)."""
     return 0.0 if is_replicated else tokens * token_bytes * remote_ranks(ranks, experts, top_k)
 
 
 def load_factor(choices: float, ranks: int) -> float:
-    """Highest over mean number of expert choices of a rank, uniform routing: 1 + sqrt(2 ln N (1 - 1/N) / mean), at most N.
+    """Highest over mean number of expert choices of a rank, uniform routing: 1 + sqrt(2 ln N (1 - 1/N) /
+    mean), at most N.
 
-    The expected maximum of N normal variables with the variance of a multinomial count. Skewed routing is worse: measure it.
+    The expected maximum of N normal variables with the variance of a multinomial count. Skewed routing is
+    worse: measure it.
     """
     if ranks == 1:
         return 1.0
@@ -113,7 +122,8 @@ def replaced(before_ms: float, removed_ms: float, added: Interval) -> Interval:
 
 
 def emitted_tokens(acceptance: float, drafts: int) -> float:
-    """Expected tokens of one verify pass over k drafts, each accepted with probability a: (1 - a^(k+1)) / (1 - a); k + 1 for a = 1.
+    """Expected tokens of one verify pass over k drafts, each accepted with probability a: (1 - a^(k+1)) / (1
+    - a); k + 1 for a = 1.
 
     Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding", equation 1.
     """
@@ -121,7 +131,8 @@ def emitted_tokens(acceptance: float, drafts: int) -> float:
 
 
 def breakeven_acceptance(cost: float, drafts: int) -> float | None:
-    """The acceptance at which k drafts and a verify pass, `cost` plain steps together, emit `cost` tokens. None: not even at 1; 0: always."""
+    """The acceptance at which k drafts and a verify pass, `cost` plain steps together, emit `cost` tokens.
+    None: not even at 1; 0: always."""
     if cost > drafts + 1:
         return None
     if cost <= 1:
@@ -134,12 +145,14 @@ def breakeven_acceptance(cost: float, drafts: int) -> float | None:
 
 
 def overlap_ceiling(compute_half_ms: float, communication_half_ms: float) -> float:
-    """Least time of two half-batches that hide each other: each resource serves both, max(2C, 2M) with C and M at half batch, ms."""
+    """Least time of two half-batches that hide each other: each resource serves both, max(2C, 2M) with C and
+    M at half batch, ms."""
     return max(2 * compute_half_ms, 2 * communication_half_ms)
 
 
 def cliff(points: list[tuple[float, float]]) -> tuple[float, float, float] | None:
-    """The stretch of a (bytes, us) curve over which latency grows most against bytes: (from, to, how many times faster); None below CLIFF."""
+    """The stretch of a (bytes, us) curve over which latency grows most against bytes: (from, to, how many
+    times faster); None below CLIFF."""
     best: tuple[float, float, float] | None = None
     for place, (size, us) in enumerate(points):
         for larger, longer in points[place + 1 :]:
@@ -150,7 +163,8 @@ def cliff(points: list[tuple[float, float]]) -> tuple[float, float, float] | Non
 
 
 def crossover(sizes: list[int], is_better: Callable[[int], bool | None]) -> list[tuple[int, bool]]:
-    """Where a choice changes sides over ascending sizes: (first size, is it better from there); undecided sizes change nothing.
+    """Where a choice changes sides over ascending sizes: (first size, is it better from there); undecided
+    sizes change nothing.
 
     The first decided size is the beginning, not a change. Empty: none in the range.
     """
@@ -159,10 +173,11 @@ def crossover(sizes: list[int], is_better: Callable[[int], bool | None]) -> list
 
 
 def weight_bytes(weight_dtype: str) -> float | None:
-    """Bytes of one weight with its scales. `_gN` gives the group: int4_g32 = half a byte and a 2-byte scale per 32; None: unknown type.
+    """Bytes of one weight with its scales. `_gN` gives the group: int4_g32 = half a byte and a 2-byte scale
+    per 32; None: unknown type.
 
-    int4 and int8 without group: 32 (Kimi-K2's) and per channel. fp8: one float32 per 128 x 128 block (DeepSeek-V3).
-    mxfp4: one byte per 32; nvfp4: one byte per 16 (Open Compute MX 1.0; NVIDIA's NVFP4).
+    int4 and int8 without group: 32 (Kimi-K2's) and per channel. fp8: one float32 per 128 x 128 block
+    (DeepSeek-V3). mxfp4: one byte per 32; nvfp4: one byte per 16 (Open Compute MX 1.0; NVIDIA's NVFP4).
     """
     name, _, group = weight_dtype.lower().partition("_g")
     if group and not group.isdecimal():

@@ -21,7 +21,8 @@ _COLUMNS = "op, mode, measured, bytes, bytes_of, tokens, ranks, us, is_in_place,
 
 @dataclass(frozen=True)
 class Curve:
-    """Latency in us against size (bytes that a rank puts in, or tokens of compute), ascending; each size once."""
+    """Latency in us against size (bytes that a rank puts in, or tokens of compute), ascending; each size
+    once."""
 
     op: str
     points: tuple[tuple[float, float], ...]
@@ -33,9 +34,11 @@ class Curve:
         return bool(self.points) and self.points[0][0] <= size <= self.points[-1][0]
 
     def at(self, size: float, *, extrapolate: bool = False) -> float | None:
-        """Latency at a size, us: on a straight line between neighbours in logarithms of both. None outside the measured range.
+        """Latency at a size, us: on a straight line between neighbours in logarithms of both. None outside
+        the measured range.
 
-        With `extrapolate`: below it the shortest message's latency, above it the longest's in proportion to bytes.
+        With `extrapolate`: below it the shortest message's latency, above it the longest's in proportion to
+        bytes.
         """
         if not self.covers(size):
             if not extrapolate or not self.points or size <= 0:
@@ -61,12 +64,14 @@ class LatencyTable:
         self.rows = [dict(row) for row in rows]
         if not self.rows:
             raise UsageError(
-                f"{name} holds no measured latency: drop a table beside its traces (a CSV with op, bytes, us, or nccl-tests' output), or name one"
+                f"{name} holds no measured latency: drop a table beside its traces (a CSV with op, bytes, "
+                "us, or nccl-tests' output), or name one"
             )
 
     def curve(self, op: str, ranks: int | None = None) -> Curve | None:
-        """The curve of an operation: of these ranks (or where the table does not tell), graph before eager, out of place before in
-        place, and one clock only: the table's wall time where it has one, since a what-if adds calls. None if it has none."""
+        """The curve of an operation: of these ranks (or where the table does not tell), graph before eager,
+        out of place before in place, and one clock only: the table's wall time where it has one, since a
+        what-if adds calls. None if it has none."""
         rows = [
             row
             for row in self.rows
@@ -99,7 +104,8 @@ class LatencyTable:
             of_other = sorted({row["ranks"] for row in self.rows if row["op"] == op and row.get("ranks")})
             known = f"; it has it for {of_other} ranks" if of_other else ""
             raise UsageError(
-                f"{self.name} has no {op} of {ranks} ranks whose bytes are known{known}. Measure it (nccl-tests, or a CSV with op, input_bytes, us)."
+                f"{self.name} has no {op} of {ranks} ranks whose bytes are known{known}. Measure it "
+                "(nccl-tests, or a CSV with op, input_bytes, us)."
             )
         return found
 
@@ -117,7 +123,8 @@ def _size(row: Mapping[str, Any]) -> float | None:
 
 
 def table_of(con: duckdb.DuckDBPyConnection, run_id: str, table: str | None) -> LatencyTable:
-    """The latency table to use: a file, the tables of another run, or (None) those of the run itself. Raises UsageError if there is none."""
+    """The latency table to use: a file, the tables of another run, or (None) those of the run itself. Raises
+    UsageError if there is none."""
     if table is not None and Path(table).is_file():
         path = Path(table)
         if path.stat().st_size > LARGEST_FILE:

@@ -1,4 +1,5 @@
-"""Bytes that a decode step must read from a GPU's memory, by part: pure arithmetic on what was said of the model."""
+"""Bytes that a decode step must read from a GPU's memory, by part: pure arithmetic on what was said of the
+model."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ ROPE, NOPE, VALUE = 64, 128, 128
 
 @dataclass(frozen=True)
 class Part:
-    """What one kind of kernel reads in a step on one rank. `missing`: facts that would tell; bytes are then None."""
+    """What one kind of kernel reads in a step on one rank. `missing`: facts that would tell; bytes are then
+    None."""
 
     name: str
     categories: tuple[str, ...]
@@ -36,7 +38,8 @@ def _lacking(config: Mapping[str, Any], *names: str) -> tuple[str, ...]:
 
 
 def _shards(config: Mapping[str, Any]) -> int:
-    """Over how many ranks the experts are spread, by width (tensor parallel) or by number (expert parallel)."""
+    """Over how many ranks the experts are spread, by width (tensor parallel) or by number (expert
+    parallel)."""
     return max(config.get("ep") or 1, config.get("tp") or 1)
 
 
@@ -73,7 +76,8 @@ def _experts(config: Mapping[str, Any], tokens: int) -> Part:
     per_expert = 3 * config["hidden_size"] * config["moe_intermediate_size"] * each / _shards(config) * layers
     read = distinct_experts(experts, top_k, tokens)
     note = (
-        f"{read:.1f} of {experts} distinct experts a layer for {tokens} tokens, uniform routing: an upper bound; {each:.4g} bytes a weight "
+        f"{read:.1f} of {experts} distinct experts a layer for {tokens} tokens, uniform routing: an upper "
+        f"bound; {each:.4g} bytes a weight "
         f"with its scales; 1/{_shards(config)} of them on a rank"
     )
     return Part(name, categories, experts * per_expert, read * per_expert, note, expert_bytes=per_expert)
@@ -120,7 +124,8 @@ def _weights(config: Mapping[str, Any]) -> Part:
     )
     whole = each * (layers * replicated + router) / 1e6
     note = (
-        f"attention's projections, dense MLPs, shared experts, router and lm_head in {config['dtype']}; {whole:.0f} MB of them (q_a, kv_a, router) "
+        f"attention's projections, dense MLPs, shared experts, router and lm_head in {config['dtype']}; "
+        f"{whole:.0f} MB of them (q_a, kv_a, router) "
         f"are whole on every rank; heads of {NOPE} + {ROPE} and {VALUE}"
     )
     return Part(name, categories, total, total, note)

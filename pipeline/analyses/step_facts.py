@@ -15,7 +15,8 @@ COMMUNICATION = ("AllReduce", "MoE dispatch and combine", "Other collectives")
 
 @dataclass(frozen=True)
 class StepFacts:
-    """The usual step of a phase. `tokens`: padded where a graph was replayed, of one rank; `global_tokens`: over data-parallel groups."""
+    """The usual step of a phase. `tokens`: padded where a graph was replayed, of one rank; `global_tokens`:
+    over data-parallel groups."""
 
     run_id: str
     source: str
@@ -41,10 +42,15 @@ def config_of(con: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, Any]:
 
 
 def step_facts(con: duckdb.DuckDBPyConnection, run_id: str, phase: str = "decode") -> StepFacts:
-    """Facts of a run's complete steps of a phase, from the source that has most of them. Raises UsageError where there is none."""
+    """Facts of a run's complete steps of a phase, from the source that has most of them. Raises UsageError
+    where there is none."""
     sources = duck.rows(
         con,
-        "SELECT source, count(*) FROM steps WHERE run_id = $1 AND phase = $2 AND is_complete GROUP BY source ORDER BY 2 DESC, 1 LIMIT 1",
+        (
+            "SELECT source, count(*) FROM steps WHERE run_id = $1 AND phase = $2 AND is_complete GROUP BY "
+            "source "
+            "ORDER BY 2 DESC, 1 LIMIT 1"
+        ),
         [run_id, phase],
     )
     if not sources:
@@ -52,14 +58,19 @@ def step_facts(con: duckdb.DuckDBPyConnection, run_id: str, phase: str = "decode
     source = sources[0][0]
     (step,) = duck.dicts(
         con,
-        "SELECT mode(coalesce(graph_tokens, generation_tokens)) AS tokens, mode(generation_requests) AS requests, "
+        "SELECT mode(coalesce(graph_tokens, generation_tokens)) AS tokens, mode(generation_requests) AS "
+        "requests, "
         "count(DISTINCT step) AS steps, median(wall_ns) FILTER (WHERE next_phase = phase) / 1e6 AS wall_ms "
         "FROM steps WHERE run_id = $1 AND source = $2 AND phase = $3 AND is_complete",
         [run_id, source, phase],
     )
     everybody = duck.scalar(
         con,
-        "SELECT mode(coalesce(graph_tokens, generation_tokens)) FROM run_steps WHERE run_id = $1 AND source = $2 AND phases = $3",
+        (
+            "SELECT mode(coalesce(graph_tokens, generation_tokens)) FROM run_steps WHERE run_id = $1 AND "
+            "source "
+            "= $2 AND phases = $3"
+        ),
         [run_id, source, phase],
     )
     rollups = duck.dicts(
@@ -86,7 +97,8 @@ def step_facts(con: duckdb.DuckDBPyConnection, run_id: str, phase: str = "decode
 
 
 def main_allreduce(con: duckdb.DuckDBPyConnection, facts: StepFacts) -> dict[str, Any]:
-    """The commonest all-reduce of the step with a known size, a row of the mart `bandwidth`. Raises UsageError where sizes are not known."""
+    """The commonest all-reduce of the step with a known size, a row of the mart `bandwidth`. Raises
+    UsageError where sizes are not known."""
     rows = duck.dicts(
         con,
         "SELECT * FROM bandwidth WHERE run_id = $1 AND source = $2 AND phase = $3 AND op = 'all_reduce' "
@@ -99,6 +111,7 @@ def main_allreduce(con: duckdb.DuckDBPyConnection, facts: StepFacts) -> dict[str
         )
     if rows[0]["size_bytes"] is None:
         raise UsageError(
-            f"run {facts.run_id}: bytes of its all-reduces are not known; say hidden_size and dtype (run.toml or `stepledger describe`)"
+            f"run {facts.run_id}: bytes of its all-reduces are not known; say hidden_size and dtype "
+            "(run.toml or `stepledger describe`)"
         )
     return rows[0]

@@ -1,4 +1,5 @@
-"""Waiting: how much of each rank's collectives was waiting for the last rank, whose clock, who was late, and what is refused."""
+"""Waiting: how much of each rank's collectives was waiting for the last rank, whose clock, who was late, and
+what is refused."""
 
 from __future__ import annotations
 
@@ -66,10 +67,16 @@ FROM odd GROUP BY ALL ORDER BY ALL
 
 REASONS = {
     "no_step": "in no step",
-    "kind": "ranks need not wait for each other in it, or its name does not tell (broadcast, reduce, gather, send and receive)",
+    "kind": (
+        "ranks need not wait for each other in it, or its name does not tell (broadcast, reduce, gather, "
+        "send and receive)"
+    ),
     "one_rank": "only one rank was recorded",
     "ranks_unknown": "rank labels are missing, or one stands twice",
-    "groups_unknown": "several groups are possible: say `stepledger describe RUN --groups 'tp:0,1;tp:2,3'` (or --tp, --dp, --pp)",
+    "groups_unknown": (
+        "several groups are possible: say `stepledger describe RUN --groups 'tp:0,1;tp:2,3'` "
+        "(or --tp, --dp, --pp)"
+    ),
     "no_match": "the other ranks lack the step, or the call in it",
     "ranks_missing": "ranks of its group were not recorded: the last to arrive may be one of them",
     "counts_differ": "the ranks have different numbers of calls in the step",
@@ -80,7 +87,8 @@ REASONS = {
 
 
 def ranks(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Report]:
-    """Waiting by rank, stragglers, clocks, refusals. Raises UsageError where no collective can be compared across ranks."""
+    """Waiting by rank, stragglers, clocks, refusals. Raises UsageError where no collective can be compared
+    across ranks."""
     arguments = {"run": run_id}
     refused = [
         (source, what, REASONS[why], calls, round(ms, 3), at)
@@ -136,7 +144,11 @@ def _mostly_waiting(rows: list[tuple[Any, ...]]) -> list[str]:
     """Ranks whose all-reduces are waiting more than anything else: their time is not the network's."""
     found = [dict(zip(WAITING, row, strict=True)) for row in rows]
     return [
-        f"{row['phase']}: {row['wait_share']:.1%} of rank {row['rank']}'s {row['ms']:.3f} ms of all-reduce a step is waiting for other ranks"
+        (
+            f"{row['phase']}: {row['wait_share']:.1%} of rank {row['rank']}'s {row['ms']:.3f} ms of "
+            "all-reduce a "
+            "step is waiting for other ranks"
+        )
         for row in found
         if row["what"] == "all-reduce" and (row["wait_share"] or 0) >= 0.5
     ]
@@ -157,15 +169,25 @@ def _waiting_notes(con: duckdb.DuckDBPyConnection, run_id: str) -> list[str]:
         )
     ]
     notes = [
-        "ms = wait + floor + first_wait + jitter. Floor: what a call took on the rank that arrived last (starts aligned by the clocks below)",
+        (
+            "ms = wait + floor + first_wait + jitter. Floor: what a call took on the rank that arrived last "
+            "(starts aligned by the clocks below)"
+        ),
         "wait_share: what is not floor",
-        "first_wait: in the first collective of a step, skew of the hosts. min: the shortest over ranks, biased low where ranks are many",
+        (
+            "first_wait: in the first collective of a step, skew of the hosts. min: the shortest over ranks, "
+            "biased low where ranks are many"
+        ),
         f"jitter: waits under {limit:.2f} us (2 us and the clocks' residual) are not told from none",
         f"groups known from: {', '.join(sources)}; clocks rest on {smallest} calls or more",
     ]
     flagged = duck.rows(
         con,
-        "SELECT flag, count(*) FROM collectives WHERE run_id = ? AND refusal IS NULL AND flag IS NOT NULL GROUP BY ALL ORDER BY ALL",
+        (
+            "SELECT flag, count(*) FROM collectives WHERE run_id = ? AND refusal IS NULL AND flag IS NOT "
+            "NULL "
+            "GROUP BY ALL ORDER BY ALL"
+        ),
         [run_id],
     )
     why = {
@@ -173,7 +195,10 @@ def _waiting_notes(con: duckdb.DuckDBPyConnection, run_id: str) -> list[str]:
         "programmatic_launch": "started before the kernel before them had ended",
     }
     notes += [
-        f"{count} calls are flagged, {why[flag]}: their start is not their arrival, so their split is uncertain"
+        (
+            f"{count} calls are flagged, {why[flag]}: their start is not their arrival, so their split is "
+            "uncertain"
+        )
         for flag, count in flagged
     ]
     return notes
@@ -183,10 +208,15 @@ def _late_notes(late: list[tuple[Any, ...]]) -> list[str]:
     if not late:
         return ["nobody: no wait beyond jitter outside the first collective of a step"]
     notes = [
-        "made late by: what it ran most more of than the mean of the others before the collectives to which it came last"
+        (
+            "made late by: what it ran most more of than the mean of the others before the collectives to "
+            "which "
+            "it came last"
+        )
     ]
     if any(row[3] == "idle" for row in late):
         notes.append(
-            "idle: its device had nothing to run (launch-bound, or waiting for its host); the others' time in the collective is waiting"
+            "idle: its device had nothing to run (launch-bound, or waiting for its host); the others' time "
+            "in the collective is waiting"
         )
     return notes

@@ -297,7 +297,8 @@ def runs(context: typer.Context, form: FormatOption = "table", raw: RawOption = 
 
     columns, rows = run_query(
         context.obj,
-        "SELECT run_id, source, verdict, traces, ranks, ranks_expected, decode_steps, prefill_steps, gpu_name, engine "
+        "SELECT run_id, source, verdict, traces, ranks, ranks_expected, decode_steps, prefill_steps, "
+        "gpu_name, engine "
         "FROM runs ORDER BY run_id, source",
     )
     write_rows(columns, rows, form, raw=raw)
@@ -390,7 +391,8 @@ def main() -> None:
     except StepledgerError as error:
         _fail(str(error), error.exit_code)
     except (BrokenPipeError, SystemExit) as leaving:
-        # `stepledger query ... | head`: the reader has what it wants. Typer turns a broken pipe into exit 1, a bug here.
+        # `stepledger query ... | head`: the reader has what it wants. Typer turns a broken pipe into exit 1,
+        # a bug here.
         if not isinstance(leaving, BrokenPipeError) and not isinstance(leaving.__context__, BrokenPipeError):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,5 @@
-"""The commands that answer questions from the marts: audit, ranks, bandwidth, bench, whatif, compare, curve."""
+"""The commands that answer questions from the marts: audit, ranks, bandwidth, bench, whatif, compare,
+curve."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def ranks(
     form: ReportOption = "table",
     raw: RawOption = False,
 ) -> None:
-    """Part waiting for the last rank from the collective itself, call by call, and say who was late and why."""
+    """Part waiting for the last rank from the collective itself, call by call, and say who was late and
+    why."""
     from pipeline.analyses.stragglers import ranks as ask
 
     _print(context.obj, [run], lambda con, found: ask(con, found[0]), form, raw=raw)

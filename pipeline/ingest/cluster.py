@@ -123,7 +123,8 @@ class Cluster:
         self._compare(f"the scheduler at {self.address}", found)
 
     async def _refusal(self) -> OSError | None:
-        """What a plain connection fails with, if so: Dask's last attempt may have no time left to find out."""
+        """What a plain connection fails with, if so: Dask's last attempt may have no time left to find
+        out."""
         try:
             (await asyncio.to_thread(socket.create_connection, self._host_port, 2.0)).close()
         except OSError as error:

@@ -1,7 +1,8 @@
 """Who does the work: this process, worker processes of this machine, or a Dask cluster; one interface.
 
-Work is files to land and runs to build. Whoever does it commits it the same way (a rename), so that the lake is the only
-truth: work that is done twice is done once, and what dies half-way leaves nothing but a folder in staging.
+Work is files to land and runs to build. Whoever does it commits it the same way (a rename), so that the lake
+is the only truth: work that is done twice is done once, and what dies half-way leaves nothing but a folder in
+staging.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Done(Generic[A, B]):
 
 
 class Executor(Protocol):
-    """Does work: `work` on each of `items`, which must be picklable, as are its results and errors; in any order."""
+    """Does work: `work` on each of `items`, which must be picklable, as are its results and errors; in any
+    order."""
 
     workers: int
 
@@ -57,7 +59,8 @@ class Serial:
 
 
 class Processes:
-    """Worker processes on this machine. One that dies takes no other's work with it: what it held is done again, alone."""
+    """Worker processes on this machine. One that dies takes no other's work with it: what it held is done
+    again, alone."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -76,7 +79,8 @@ class Processes:
                 yield Done(
                     item,
                     error=WorkerDied(
-                        "the process that did this was killed, twice; give it more memory (--memory-limit, --workers)"
+                        "the process that did this was killed, twice; give it more memory (--memory-limit, "
+                        "--workers)"
                     ),
                 )
 
@@ -111,7 +115,8 @@ class Processes:
 
 
 class Dask:
-    """Workers of a Dask cluster that see the home under the same path. A task whose worker dies is given to another."""
+    """Workers of a Dask cluster that see the home under the same path. A task whose worker dies is given to
+    another."""
 
     def __init__(self, address: str) -> None:
         """Raises UsageError, HomeError where the cluster cannot be used."""

@@ -18,7 +18,8 @@ from pipeline.sources.detect import fresh_export, is_report_folder
 SETTLE_SECONDS = 5
 """A file that changed since then is not read."""
 STALL_SECONDS = 60
-"""A truncated file is a copy under way while it changed since then; afterwards its complete events are read."""
+"""A truncated file is a copy under way while it changed since then; afterwards its complete events are
+read."""
 UNNAMED = "unnamed"
 _UNFINISHED = (".tmp", ".part", ".partial", ".crdownload")
 _HELD = {
@@ -37,7 +38,8 @@ _HELD = {
 class InboxItem:
     """One file to read and the run it belongs to; `place` is its path below the archive or quarantine.
 
-    `inbox` is the folder it was dropped into, None for a file that a user named. `problem`: why it is not opened at all.
+    `inbox` is the folder it was dropped into, None for a file that a user named. `problem`: why it is not
+    opened at all.
     """
 
     path: Path
@@ -55,7 +57,8 @@ class InboxItem:
 
 
 def waiting(inbox: Path) -> list[InboxItem]:
-    """Files in the inbox, by run: a sub-folder names the run, loose files are one run by name minus rank and time."""
+    """Files in the inbox, by run: a sub-folder names the run, loose files are one run by name minus rank and
+    time."""
     return _stale_exports_first([_dropped(inbox, entry) for entry in entries(inbox)])
 
 
@@ -129,7 +132,8 @@ def _short(name: str) -> str:
 
 
 def _link(root: Path, entry: Entry) -> StepledgerError:
-    """A link is never followed: one to another file of the inbox is not needed, any other leads where nobody dropped anything."""
+    """A link is never followed: one to another file of the inbox is not needed, any other leads where nobody
+    dropped anything."""
     place, top = root / entry.place, os.path.realpath(root)
     try:
         target = os.path.realpath(place)
@@ -144,12 +148,15 @@ def _link(root: Path, entry: Entry) -> StepledgerError:
         where="the path",
         found=f"a symbolic link to {entry.note}",
         wanted="the file itself",
-        advice="Links out of the inbox are not followed: put the file there, or name it to `stepledger ingest`.",
+        advice=(
+            "Links out of the inbox are not followed: put the file there, or name it to `stepledger ingest`."
+        ),
     )
 
 
 def _stale_exports_first(items: Iterable[InboxItem]) -> list[InboxItem]:
-    """An nsys report is read after an export of it that is older, so that the report is still there to say so."""
+    """An nsys report is read after an export of it that is older, so that the report is still there to say
+    so."""
     return sorted(items, key=lambda item: item.path.suffix == ".nsys-rep" and fresh_export(item.path) is None)
 
 
@@ -161,7 +168,8 @@ def run_name_of(file_name: str) -> str:
 def not_settled(item: InboxItem, still_s: Callable[[InboxItem], float] | None = None) -> str | None:
     """Why a file in the inbox is left alone for now: it may still be written.
 
-    `still_s`: for how long a caller has seen it unchanged; asked where the file's own time lies in the future.
+    `still_s`: for how long a caller has seen it unchanged; asked where the file's own time lies in the
+    future.
     """
     if item.path.suffix in _UNFINISHED:
         return f"{item.path.suffix} marks an unfinished copy"
@@ -176,7 +184,8 @@ def not_settled(item: InboxItem, still_s: Callable[[InboxItem], float] | None = 
 
 
 def not_stalled(item: InboxItem) -> str | None:
-    """Why a truncated file is left alone for now; None if it has been still for so long that it is not being written."""
+    """Why a truncated file is left alone for now; None if it has been still for so long that it is not being
+    written."""
     age = time.time() - item.changed_s
     if abs(age) < STALL_SECONDS:  # a clock may be a little ahead, not by much
         return f"still for {max(age, 0):.0f} s; its complete events are read after {STALL_SECONDS} s"

@@ -49,7 +49,8 @@ from pipeline.sources.job import MAX_BYTES
 class ExecutionConfig:
     """Who does the work, how much of the machine each worker takes, and the largest trace that is read.
 
-    `worth_bytes`: work on less than this is done by this process alone, since starting others would take longer.
+    `worth_bytes`: work on less than this is done by this process alone, since starting others would take
+    longer.
     """
 
     executor: Executor = field(default_factory=Serial)
@@ -68,8 +69,8 @@ class ExecutionConfig:
 
 @dataclass
 class Outcome:
-    """What an ingest did: runs touched, runs built and the verdicts on them, files of the inbox left for no fault of theirs,
-    and an exit code for everything that went wrong."""
+    """What an ingest did: runs touched, runs built and the verdicts on them, files of the inbox left for no
+    fault of theirs, and an exit code for everything that went wrong."""
 
     runs: list[str] = field(default_factory=list)
     built: list[str] = field(default_factory=list)
@@ -100,7 +101,8 @@ def land_inbox(
     execution: ExecutionConfig,
     stop: Callable[[], bool],
 ) -> Outcome:
-    """Read these files of the inbox, archive or quarantine them, and build nothing; none is begun after `stop` says so."""
+    """Read these files of the inbox, archive or quarantine them, and build nothing; none is begun after
+    `stop` says so."""
     with _writing(home, progress) as outcome:
         _Landings(home, progress, execution, outcome, from_inbox=True, stop=stop).land(items)
     return outcome
@@ -163,7 +165,8 @@ def _writing(home: Home, progress: Progress) -> Iterator[Outcome]:
             tidy(home)
         except (OSError, duckdb.Error) as error:
             raise home_error(home.root, error) or HomeError(
-                f"{home.root}: the home cannot be used: {said_by(error)}. No data is lost: re-run once this is fixed."
+                f"{home.root}: the home cannot be used: {said_by(error)}. No data is lost: re-run once this "
+                "is fixed."
             ) from error
 
 
@@ -179,8 +182,8 @@ class _Landings:
     stop: Callable[[], bool] = lambda: False
 
     def land(self, items: list[InboxItem]) -> None:
-        """Read them all. An nsys report beside a fresh export goes first, while that is still there; one beside an old export goes
-        last, so that it is still there to say that the export is old."""
+        """Read them all. An nsys report beside a fresh export goes first, while that is still there; one
+        beside an old export goes last, so that it is still there to say that the export is old."""
         with self.progress.bytes(
             f"reading {len(items)} files", sum(item.size_bytes for item in items)
         ) as on_read:
@@ -295,7 +298,8 @@ class _Landings:
             )
 
     def _refuse(self, item: InboxItem, error: TraceError) -> None:
-        """Say why a file was not read; one of the inbox is quarantined, unless it may still be written or cannot be moved."""
+        """Say why a file was not read; one of the inbox is quarantined, unless it may still be written or
+        cannot be moved."""
         if self.from_inbox and isinstance(error, UnfinishedFile) and (reason := inbox.not_stalled(item)):
             self._say(f"left in the inbox: {error} It has been {reason}.")
             return

@@ -45,11 +45,13 @@ def land(
     max_bytes: int = MAX_BYTES,
     inbox: Path | None = None,
 ) -> Landed:
-    """Read `path` into the lake under the run `run_name`. The same bytes again are a no-op, also when another process lands them meanwhile.
+    """Read `path` into the lake under the run `run_name`. The same bytes again are a no-op, also when another
+    process lands them meanwhile.
 
-    `inbox`: the folder that the file was dropped into, below which no symbolic link is followed. Raises TraceError (nothing is
-    landed) or SideFile (it is no trace and need not be one); UnfinishedFile for a truncated file, unless its complete events are
-    to be salvaged, and for one that changes while it is read; UsageError where the lake cannot take it.
+    `inbox`: the folder that the file was dropped into, below which no symbolic link is followed. Raises
+    TraceError (nothing is landed) or SideFile (it is no trace and need not be one); UnfinishedFile for a
+    truncated file, unless its complete events are to be salvaged, and for one that changes while it is read;
+    UsageError where the lake cannot take it.
     """
     run_id = run_id or home.run_id_for(run_name)
     with _staging(home) as (out, work, private), opened(path, private, inbox) as dropped:
@@ -95,7 +97,8 @@ def land(
 
 @contextmanager
 def _staging(home: Home) -> Iterator[tuple[Path, Path, Path]]:
-    """Folders for the tables, for scratch, and for the file as readers see it; removed afterwards, whatever happens."""
+    """Folders for the tables, for scratch, and for the file as readers see it; removed afterwards, whatever
+    happens."""
     staging = home.staging / uuid.uuid4().hex
     folders = staging / "out", staging / "work", staging / "in"
     try:
@@ -140,7 +143,8 @@ def _without_latencies(out: Path) -> None:
     if not file.is_file():
         with duck.working(out.parent / "work", threads=1, memory_limit="256MB") as con:
             con.execute(
-                f"COPY ({contracts('raw')['microbench'].empty_query()}) TO {duck.literal(file)} (FORMAT parquet)"
+                f"COPY ({contracts('raw')['microbench'].empty_query()}) TO {duck.literal(file)} (FORMAT "
+                "parquet)"
             )
 
 

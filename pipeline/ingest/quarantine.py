@@ -1,6 +1,8 @@
-"""Where dropped files go: into the archive when they were read, into the quarantine with a reason when they could not be.
+"""Where dropped files go: into the archive when they were read, into the quarantine with a reason when they
+could not be.
 
-Reasons are kept in a folder of their own, which holds nothing that anyone dropped: a file that looks like a reason is a file.
+Reasons are kept in a folder of their own, which holds nothing that anyone dropped: a file that looks like a
+reason is a file.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ _OLD_REASON_BYTES = 1 << 20
 
 
 def archive(home: Home, item: InboxItem, inode: int | None = None) -> Path:
-    """Move a file that was read (`inode`: what was read), or a side file, to the archive. Returns its path there."""
+    """Move a file that was read (`inode`: what was read), or a side file, to the archive. Returns its path
+    there."""
     return home.archive / _move(home, item, home.archive, inode or item.inode, item.place)
 
 
@@ -69,7 +72,8 @@ def _reason(item: InboxItem, place: Path, error: StepledgerError) -> bytes:
 
 
 def _note(home: Home, place: Path) -> Path:
-    """The file that says why: its name is made of safe letters and a hash of the place, so that any place has one."""
+    """The file that says why: its name is made of safe letters and a hash of the place, so that any place has
+    one."""
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", place.name).strip("._-")[:80]
     return home.reasons / f"{stem}-{hashlib.sha256(os.fsencode(place)).hexdigest()[:16]}.json"
 
@@ -107,7 +111,8 @@ def _with_reason(home: Home, place: Path, inode: int) -> Quarantined:
 
 
 def _old_notes(home: Home, places: set[Path]) -> set[Path]:
-    """Reasons that an older version put beside their files. A dropped file of such a name has a reason of its own."""
+    """Reasons that an older version put beside their files. A dropped file of such a name has a reason of its
+    own."""
     return {
         place
         for place in places
@@ -132,7 +137,8 @@ def _old_error(home: Home, place: Path) -> str | None:
 
 
 def retry(home: Home, files: list[str] | None) -> list[Path]:
-    """Move quarantined files (named by their path there, or all) back to where they were in the inbox. Returns their places.
+    """Move quarantined files (named by their path there, or all) back to where they were in the inbox.
+    Returns their places.
 
     Raises UsageError for a name that is not in the quarantine, and for a file that cannot be moved.
     """
@@ -163,7 +169,8 @@ def retry(home: Home, files: list[str] | None) -> list[Path]:
 
 
 def remove_orphans(home: Home) -> None:
-    """Remove reasons of files that are not there: the process was killed before it moved them, or a user took them away."""
+    """Remove reasons of files that are not there: the process was killed before it moved them, or a user took
+    them away."""
     notes = [*home.reasons.iterdir()]
     wanted = {_note(home, entry.place).name for entry in entries(home.quarantine)} if notes else set()
     for note in notes:
@@ -196,7 +203,8 @@ def _cannot_move(item: InboxItem, root: Path, error: OSError) -> UsageError:
 
 
 def drop_empty_folders(root: Path, place: Path) -> None:
-    """Up from a folder below `root`, remove those that hold nothing; one that has been given something meanwhile stays."""
+    """Up from a folder below `root`, remove those that hold nothing; one that has been given something
+    meanwhile stays."""
     with suppress(OSError):
         while place.parts:
             with folder(root, place.parent.parts) as parent:

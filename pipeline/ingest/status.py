@@ -1,4 +1,5 @@
-"""Where things are: what waits, what is in work, what is quarantined and why, the runs, the disk; and the issues of readers."""
+"""Where things are: what waits, what is in work, what is quarantined and why, the runs, the disk; and the
+issues of readers."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def _state(item: InboxItem) -> str:
 
 
 def _run_rows(home: Home) -> list[list[Any]]:
-    """One row per run and source, those that cannot be read with the reason; or the reason why no run can be read.
+    """One row per run and source, those that cannot be read with the reason; or the reason why no run can be
+    read.
 
     Raises UsageError for a home of a newer version.
     """
@@ -78,8 +80,10 @@ def _issues(home: Home) -> tuple[list[tuple[Any, ...]], dict[str, str]]:
     with opened(home) as con:
         found = duck.rows(
             con,
-            "SELECT run_id, code, event_class, severity, sum(count)::BIGINT, sum(dur_ns)::BIGINT, min(example) FROM raw.issue "
-            "GROUP BY run_id, code, event_class, severity ORDER BY list_position(['fail', 'warn', 'info'], severity), run_id, code, event_class",
+            "SELECT run_id, code, event_class, severity, sum(count)::BIGINT, sum(dur_ns)::BIGINT, "
+            "min(example) FROM raw.issue "
+            "GROUP BY run_id, code, event_class, severity ORDER BY list_position(['fail', 'warn', 'info'], "
+            "severity), run_id, code, event_class",
         )
         return found, left_out_of(con)
 

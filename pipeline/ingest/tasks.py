@@ -1,4 +1,5 @@
-"""The two pieces of work that an executor is given: land a file, build a run. What goes in and out can be pickled."""
+"""The two pieces of work that an executor is given: land a file, build a run. What goes in and out can be
+pickled."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from pipeline.sources.job import MAX_BYTES
 
 @dataclass(frozen=True)
 class Landing:
-    """A file to read into a run of the home at `root`; `run_id` is the run's folder, chosen by whoever gives the work."""
+    """A file to read into a run of the home at `root`; `run_id` is the run's folder, chosen by whoever gives
+    the work."""
 
     root: Path
     path: Path
@@ -50,8 +52,8 @@ class Building:
 
 @dataclass(frozen=True)
 class Built:
-    """A run that was built: its verdict, and the checks of severity fail that it failed, with what they mean. `trouble`:
-    why it could not be checked, if so."""
+    """A run that was built: its verdict, and the checks of severity fail that it failed, with what they mean.
+    `trouble`: why it could not be checked, if so."""
 
     verdict: str | None = None
     failed: tuple[tuple[str, str], ...] = ()
@@ -59,8 +61,9 @@ class Built:
 
 
 def land_file(landing: Landing, on_read: Callable[[int], None] = lambda _count: None) -> Landed:
-    """Read one file into the lake. Every failure has a name: HomeError where the home cannot take it, which is not the
-    file's fault; what else the file system or DuckDB says while it is read is a TraceError of this file."""
+    """Read one file into the lake. Every failure has a name: HomeError where the home cannot take it, which
+    is not the file's fault; what else the file system or DuckDB says while it is read is a TraceError of this
+    file."""
     _prove_home(landing)
     try:
         return land(
@@ -94,13 +97,15 @@ def land_file(landing: Landing, on_read: Callable[[int], None] = lambda _count: 
 
 
 def _is_of_lake(root: Path, error: OSError) -> bool:
-    """Did this happen to a file of ours, not to the one that is read? (That one is shown to readers in a folder `in`.)"""
+    """Did this happen to a file of ours, not to the one that is read? (That one is shown to readers in a
+    folder `in`.)"""
     path = Path(str(error.filename or ""))
     return path.is_relative_to(root / "lake") and "in" not in path.relative_to(root / "lake").parts
 
 
 def build_and_check(building: Building) -> Built:
-    """Build the marts of one run and ask the checks. Raises ModelError, or HomeError where the home cannot take them."""
+    """Build the marts of one run and ask the checks. Raises ModelError, or HomeError where the home cannot
+    take them."""
     _prove_home(building)
     home, root = Home(building.root), building.root
     try:

@@ -24,8 +24,9 @@ from pipeline.lake.home import Home
 from pipeline.progress import Progress
 
 TICK_SECONDS = 1.0
-"""How often the inbox is looked at. A listing costs less than 0.1 ms while nothing waits, needs no inotify instance, sees
-files that arrive over NFS, and follows no link; files must be still for some seconds anyway."""
+"""How often the inbox is looked at. A listing costs less than 0.1 ms while nothing waits, needs no inotify
+instance, sees files that arrive over NFS, and follows no link; files must be still for some seconds
+anyway."""
 QUIET_SECONDS = 3.0
 """A run is built when nothing has landed in it for so long, and nothing of it waits in the inbox."""
 PATIENCE_SECONDS = 600.0
@@ -33,11 +34,13 @@ PATIENCE_SECONDS = 600.0
 RETRY_SECONDS = 30.0
 """How long nothing is read after the home could not take a file (its disk was full)."""
 LONGEST_RETRY_SECONDS = 3600.0
-"""What could not be moved or built is tried again after RETRY_SECONDS, then after twice as long each time, up to this."""
+"""What could not be moved or built is tried again after RETRY_SECONDS, then after twice as long each time, up
+to this."""
 
 
 class Stop:
-    """A request to stop: the first SIGTERM or SIGINT lets the file in hand be finished, the second does not."""
+    """A request to stop: the first SIGTERM or SIGINT lets the file in hand be finished, the second does
+    not."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -97,7 +100,8 @@ class Watcher:
     has_begun: bool = False
 
     def run(self, stop: Stop) -> ExitCode:
-        """Until `stop`: 0 after SIGTERM, 130 after SIGINT. Raises UsageError if another watcher has this home."""
+        """Until `stop`: 0 after SIGTERM, 130 after SIGINT. Raises UsageError if another watcher has this
+        home."""
         with self.alone():
             self.progress.say(f"watching {self.home.inbox}")
             while not stop():
@@ -114,7 +118,8 @@ class Watcher:
         self.has_begun = True
 
     def cycle(self, stop: Callable[[], bool] = lambda: False) -> None:
-        """Land what is finished, build what has settled; where the home cannot take it, wait and try again."""
+        """Land what is finished, build what has settled; where the home cannot take it, wait and try
+        again."""
         if time.monotonic() >= self.not_before_s:
             self._guarded(lambda: self._work(stop))
 
@@ -199,7 +204,8 @@ class Watcher:
             self.again[one] = _Again(now + waited_s, waited_s)
 
     def _is_new(self, item: InboxItem) -> bool:
-        """Has this file changed since it was last read and left, or waited long enough to be read as a truncated one?"""
+        """Has this file changed since it was last read and left, or waited long enough to be read as a
+        truncated one?"""
         state = item.state(is_stalled=inbox.not_stalled(item) is None)
         is_same = self.seen.get(item.path) == state
         self.seen[item.path] = state

@@ -76,7 +76,8 @@ def _exchange(one: Path, other: Path) -> None:
 
 
 def numbered(name: str) -> Iterator[str]:
-    """This name, then the same with 2, 3, ... at its end, cut where it would be longer than a file system takes."""
+    """This name, then the same with 2, 3, ... at its end, cut where it would be longer than a file system
+    takes."""
     yield name
     raw = os.fsencode(name)
     for number in range(2, _LAST_NUMBER):

@@ -1,8 +1,9 @@
-"""What lies below a folder that other users may write to: list it, open it and move it without following a link.
+"""What lies below a folder that other users may write to: list it, open it and move it without following a
+link.
 
-A path is looked up again by every call that takes it, so whoever may write to the folder can exchange what it names
-between two calls. Everything here goes from the folder's descriptor to the file's, never through a symbolic link, and
-judges what it opened.
+A path is looked up again by every call that takes it, so whoever may write to the folder can exchange what it
+names between two calls. Everything here goes from the folder's descriptor to the file's, never through a
+symbolic link, and judges what it opened.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from pipeline.lake.atomic import numbered
 MAX_DEPTH = 32
 MAX_ENTRIES = 100_000
 MAX_PLACE_BYTES = 1_000
-"""Longest path below the folder: with the home's own path and what is added to it, it must stay below PATH_MAX."""
+"""Longest path below the folder: with the home's own path and what is added to it, it must stay below
+PATH_MAX."""
 EXPORT_MARKS = frozenset({"StringIds.parquet", "StringIds.arrow"})
 """A folder that holds one of these files is one nsys export, not a folder of files."""
 
@@ -38,10 +40,12 @@ Kind = Literal["file", "export", "link", "other", "closed", "deep", "many"]
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing found below a folder. `place` is relative to it; `changed_s` is the latest change of it or in it.
+    """One thing found below a folder. `place` is relative to it; `changed_s` is the latest change of it or in
+    it.
 
-    Kinds: a regular file, an nsys export (a folder), a symbolic link, a pipe or the like, a folder that cannot be
-    listed, one nested too deep to be looked at, and one that holds more than is looked at in one go.
+    Kinds: a regular file, an nsys export (a folder), a symbolic link, a pipe or the like, a folder that
+    cannot be listed, one nested too deep to be looked at, and one that holds more than is looked at in one
+    go.
     """
 
     place: Path
@@ -54,7 +58,8 @@ class Entry:
 
 @contextmanager
 def folder(root: Path, parts: Iterable[str] = ()) -> Iterator[int]:
-    """The descriptor of a folder below `root` (which itself may be a link). Raises OSError, ELOOP or ENOTDIR for a link."""
+    """The descriptor of a folder below `root` (which itself may be a link). Raises OSError, ELOOP or ENOTDIR
+    for a link."""
     handle = os.open(root, _FOLDER)
     try:
         for part in parts:
@@ -67,7 +72,8 @@ def folder(root: Path, parts: Iterable[str] = ()) -> Iterator[int]:
 
 
 def entries(root: Path, *, hidden: bool = False) -> list[Entry]:
-    """Everything below a folder, by path; never raises for what is in it. Hidden names are left out unless asked for."""
+    """Everything below a folder, by path; never raises for what is in it. Hidden names are left out unless
+    asked for."""
     found: list[Entry] = []
     waiting: list[tuple[tuple[str, ...], int]] = [((), 0)]
     budget = MAX_ENTRIES
@@ -95,7 +101,8 @@ def entries(root: Path, *, hidden: bool = False) -> list[Entry]:
 def _listed(
     root: Path, parts: tuple[str, ...], budget: int, *, hidden: bool
 ) -> tuple[list[tuple[str, os.stat_result]] | Entry, int]:
-    """Names and states in one folder, and how many more may be looked at; an Entry for a folder that is closed."""
+    """Names and states in one folder, and how many more may be looked at; an Entry for a folder that is
+    closed."""
     found: list[tuple[str, os.stat_result]] = []
     try:
         with folder(root, parts) as handle, os.scandir(handle) as listing:
@@ -157,11 +164,13 @@ class Replaced(OSError):
 def move(
     source_root: Path, source: Path, target_root: Path, target: Path, inode: int, *, aside: Path | None = None
 ) -> Path:
-    """Move the file or folder with this inode, never over another: a taken name gets a number. Returns its new place.
+    """Move the file or folder with this inode, never over another: a taken name gets a number. Returns its
+    new place.
 
-    `aside`: a folder of ours on the target's file system. With it, what is moved becomes ours: it is put into folders of
-    ours only, an nsys export file by file, and it may come from another file system. Raises OSError: FileNotFoundError
-    for what was taken away, Replaced for what was exchanged (that stays where it is).
+    `aside`: a folder of ours on the target's file system. With it, what is moved becomes ours: it is put into
+    folders of ours only, an nsys export file by file, and it may come from another file system. Raises
+    OSError: FileNotFoundError for what was taken away, Replaced for what was exchanged (that stays where it
+    is).
     """
     owners = None if aside is None else {os.geteuid(), os.stat(target_root).st_uid}
     with (
@@ -188,7 +197,8 @@ def move(
 
 
 def free_place(root: Path, place: Path) -> Path:
-    """Where `move` with `aside` puts something for which this place is wanted; its folder is made. Raises OSError."""
+    """Where `move` with `aside` puts something for which this place is wanted; its folder is made. Raises
+    OSError."""
     with _made(root, place.parent.parts, {os.geteuid(), os.stat(root).st_uid}) as (handle, parts):
         return Path(*parts, _free(handle, place.name))
 
@@ -215,7 +225,8 @@ def _made(root: Path, parts: Iterable[str], owners: set[int] | None) -> Iterator
 
 
 def _made_in(handle: int, part: str, owners: set[int] | None) -> tuple[int, str]:
-    """A folder of one of these owners, under this name or, where something else has it, under one with a number."""
+    """A folder of one of these owners, under this name or, where something else has it, under one with a
+    number."""
     for name in numbered(part):
         with suppress(FileExistsError):
             os.mkdir(name, dir_fd=handle)
@@ -256,7 +267,8 @@ def _rename_new(before: int, source: str, after: int, target: str) -> None:
 
 
 def _moved_one_by_one(before: int, source: str, after: int, target: str) -> str:
-    """Move the content of someone else's folder into one of ours; returns its name. What makes it an export goes last."""
+    """Move the content of someone else's folder into one of ours; returns its name. What makes it an export
+    goes last."""
     for name in numbered(target):
         with suppress(FileExistsError):
             os.mkdir(name, dir_fd=after)
@@ -278,7 +290,8 @@ def _inside(handle: int, name: str) -> Iterator[int]:
 
 
 def _copied(before: int, source: str, after: int, target: str, aside: Path) -> str:
-    """Bring a file or an export over from another file system: a whole copy first, then its name, then the original goes."""
+    """Bring a file or an export over from another file system: a whole copy first, then its name, then the
+    original goes."""
     copy = aside / uuid.uuid4().hex
     try:
         with _inside(before, source) as there:

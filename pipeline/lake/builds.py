@@ -26,7 +26,8 @@ def inputs_sha(home: Home, run_id: str) -> str:
 
 
 def unchecked_runs(home: Home) -> list[str]:
-    """Runs whose present build has no results of checks: whoever built it was stopped in between, or a check failed to run."""
+    """Runs whose present build has no results of checks: whoever built it was stopped in between, or a check
+    failed to run."""
     checked = checked_builds(home)
     known = {*home.run_ids()}
     ours = [facts for facts in built_facts(home) if (facts.get("contract_version") or 0) <= CONTRACT_VERSION]
@@ -47,7 +48,8 @@ def builds(home: Home) -> dict[str, tuple[int, int]]:
 
 
 def built_facts(home: Home) -> list[dict[str, Any]]:
-    """run_facts of every run as it is served, by any version that wrote it; columns that an old one lacks are missing or NULL.
+    """run_facts of every run as it is served, by any version that wrote it; columns that an old one lacks are
+    missing or NULL.
 
     A run whose facts cannot be read has none.
     """
@@ -91,7 +93,10 @@ def _served(home: Home, folders: Path, table: str, columns: str) -> list[dict[st
 def _rows(con: duckdb.DuckDBPyConnection, selected: str, files: str) -> list[dict[str, Any]]:
     return duck.dicts(
         con,
-        f"{selected} FROM read_parquet({files}, union_by_name = true, hive_partitioning = true, hive_types_autocast = 0)",
+        (
+            f"{selected} FROM read_parquet({files}, union_by_name = true, hive_partitioning = true, "
+            "hive_types_autocast = 0)"
+        ),
     )
 
 

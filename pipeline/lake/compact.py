@@ -1,7 +1,8 @@
 """Old runs in few files: a question over thousands of runs opens one file a table instead of one a run.
 
-A generation (lake/compact/gen=G) holds the marts and check results of many runs, one file a table, clustered by run. The
-manifest says which run is served from which generation. A run that is built again has a folder again, and its folder wins.
+A generation (lake/compact/gen=G) holds the marts and check results of many runs, one file a table, clustered
+by run. The manifest says which run is served from which generation. A run that is built again has a folder
+again, and its folder wins.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from pipeline.lake.manifest import Manifest, build_in, settle
 
 
 def compact_runs(home: Home, run_ids: list[str]) -> str:
-    """Copy the marts and check results of these runs into a new generation and serve them from there. Returns its name.
+    """Copy the marts and check results of these runs into a new generation and serve them from there. Returns
+    its name.
 
     Their folders stay for readers that have them open; `remove_compacted` takes them away. Raises ModelError.
     """
@@ -52,7 +54,8 @@ def compact_runs(home: Home, run_ids: list[str]) -> str:
                     )
                     source = scan if files else f"({contract.empty_query()})"
                     con.execute(
-                        f"COPY (SELECT {contract.select_list()} FROM {source}) TO {literal(staged / 'out' / f'{table}.parquet')} "
+                        f"COPY (SELECT {contract.select_list()} FROM {source}) TO "
+                        f"{literal(staged / 'out' / f'{table}.parquet')} "
                         "(FORMAT parquet, COMPRESSION zstd)"
                     )
         builds = {r: build_in(home.mart_run(r)) for r in run_ids}
@@ -74,7 +77,8 @@ def compact_runs(home: Home, run_ids: list[str]) -> str:
 
 
 def compactable(home: Home, older_than_s: float) -> list[str]:
-    """Runs that have been built, and not again, for so many seconds, and still have a folder of their own, by this version and whole."""
+    """Runs that have been built, and not again, for so many seconds, and still have a folder of their own, by
+    this version and whole."""
     manifest = Manifest.load(home)
     of_this_version = {
         str(facts["run_id"])
@@ -97,7 +101,8 @@ def compactable(home: Home, older_than_s: float) -> list[str]:
 
 
 def remove_compacted(home: Home, grace_s: float) -> None:
-    """Remove the folders of runs that have been served from a generation for the grace time, and generations that serve nobody."""
+    """Remove the folders of runs that have been served from a generation for the grace time, and generations
+    that serve nobody."""
     manifest = settle(home)
     for run_id, gen in manifest.serves.items():
         if time.time() - manifest.made_at[gen] >= grace_s:
@@ -113,8 +118,8 @@ def remove_compacted(home: Home, grace_s: float) -> None:
 def relation(home: Home, table: str, folders: str, left_out: Collection[str], pinned: Iterable[str]) -> str:
     """What a view reads: the folders of runs, but for those served from a generation, and the generations.
 
-    `left_out`: runs that are not read at all. `pinned`: runs that stay served from their generation although a folder may
-    appear (they are about to be built).
+    `left_out`: runs that are not read at all. `pinned`: runs that stay served from their generation although
+    a folder may appear (they are about to be built).
     """
     manifest = Manifest.load(home)
     with_folder = {
@@ -132,12 +137,15 @@ def relation(home: Home, table: str, folders: str, left_out: Collection[str], pi
     ]
     files = templated(home.compact.resolve(), f"gen={TEMPLATE}", "*", table)
     generations = (
-        f"SELECT * EXCLUDE (gen) FROM read_parquet({files}, hive_types = {{'gen': VARCHAR}}) WHERE gen IN ({', '.join(map(literal, read))})"
-        + (
-            f" AND (gen, run_id) NOT IN ({', '.join(f'({literal(gen)}, {literal(run)})' for gen, run in hidden)})"
-            if hidden
-            else ""
+        f"SELECT * EXCLUDE (gen) FROM read_parquet({files}, hive_types = {{'gen': VARCHAR}}) WHERE gen IN "
+        f"({', '.join(map(literal, read))})"
+    ) + (
+        (
+            " AND (gen, run_id) NOT IN "
+            f"({', '.join(f'({literal(gen)}, {literal(run)})' for gen, run in hidden)})"
         )
+        if hidden
+        else ""
     )
     return f"{own} UNION ALL BY NAME {generations}"
 
@@ -145,7 +153,10 @@ def relation(home: Home, table: str, folders: str, left_out: Collection[str], pi
 def templated(root: Path, template: str, pattern: str, table: str) -> str:
     """A SQL list of a table's files, that of its template first.
 
-    DuckDB takes the columns of the first file for those of all: it then opens no other before a row is wanted from it, so a
-    damaged file does no harm to a statement that leaves its run out.
+    DuckDB takes the columns of the first file for those of all: it then opens no other before a row is wanted
+    from it, so a damaged file does no harm to a statement that leaves its run out.
     """
-    return f"[{duck.files(root, f'{template}/{table}.parquet')}, {duck.files(root, f'{pattern}/{table}.parquet')}]"
+    return (
+        f"[{duck.files(root, f'{template}/{table}.parquet')}, "
+        f"{duck.files(root, f'{pattern}/{table}.parquet')}]"
+    )

@@ -1,4 +1,5 @@
-"""Damaged files of a run, found by their names, sizes and ends: each is the trouble of its run alone, and says what to do."""
+"""Damaged files of a run, found by their names, sizes and ends: each is the trouble of its run alone, and
+says what to do."""
 
 from __future__ import annotations
 
@@ -34,7 +35,10 @@ class Damage:
 
     def __str__(self) -> str:
         if self.layer == "raw":
-            todo = f"run `stepledger forget {self.run_id}` and put the originals from archive/{self.run_id} back into the inbox"
+            todo = (
+                f"run `stepledger forget {self.run_id}` and put the originals from archive/{self.run_id} "
+                "back into the inbox"
+            )
         elif self.layer == "config":
             todo = f"give the run's facts again with `stepledger describe {self.run_id}`"
         else:
@@ -83,7 +87,8 @@ def damage_of(
 
 
 def unreadable_file(home: Home, run_id: str, layers: Collection[Layer]) -> Damage | None:
-    """The first file in a run's folders that DuckDB cannot read to its end. It reads whole files: for when reading has failed."""
+    """The first file in a run's folders that DuckDB cannot read to its end. It reads whole files: for when
+    reading has failed."""
     with duck.in_memory() as con:
         for folder in _folders(home, run_id, None, layers):
             for name in folder.names:
@@ -94,7 +99,8 @@ def unreadable_file(home: Home, run_id: str, layers: Collection[Layer]) -> Damag
 
 
 def unreadable_runs(home: Home, served: Mapping[str, str]) -> dict[str, Damage]:
-    """Every run with a file whose footer DuckDB cannot read, though its ends are whole: for when reading has failed."""
+    """Every run with a file whose footer DuckDB cannot read, though its ends are whole: for when reading has
+    failed."""
     found: dict[str, Damage] = {}
     with duck.in_memory() as con:
         for run_id in _runs(home, LAYERS, served):
@@ -121,7 +127,8 @@ def _can(con: duckdb.DuckDBPyConnection, sql: str) -> bool:
 def damaged_runs(
     home: Home, served: Mapping[str, str], layers: Collection[Layer] = LAYERS
 ) -> dict[str, Damage]:
-    """Every run with a damaged file in these layers; `served`: run to the generation that it is served from."""
+    """Every run with a damaged file in these layers; `served`: run to the generation that it is served
+    from."""
     whole = {
         gen
         for gen in {*served.values()}
@@ -138,7 +145,8 @@ def damaged_runs(
 
 
 def incomplete_runs(home: Home, served: Mapping[str, str]) -> dict[str, Damage]:
-    """Every run that lacks a file. Names alone are read: a missing file, unlike a damaged one, makes no statement fail."""
+    """Every run that lacks a file. Names alone are read: a missing file, unlike a damaged one, makes no
+    statement fail."""
     whole = {gen for gen in {*served.values()} if not _lacks(_gen(home, gen), _generation())}
     suspects = {run_id for run_id, gen in served.items() if gen not in whole}
     for layer in LAYERS:

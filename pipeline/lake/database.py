@@ -19,8 +19,8 @@ from pipeline.lake.views import left_out_of, make_views, write_templates
 def write_database(home: Home, pinned: Iterable[str] = ()) -> None:
     """Write the database of views aside and move it into place; readers that have the old one open keep it.
 
-    `pinned`: runs served from a generation that are about to be built: they are served from there until the next call.
-    Runs whose files cannot be read as they are, are left out.
+    `pinned`: runs served from a generation that are about to be built: they are served from there until the
+    next call. Runs whose files cannot be read as they are, are left out.
     """
     write_templates(home)
     settle(home)
@@ -42,7 +42,8 @@ def _write_views(home: Home, left_out: dict[str, str], pinned: Iterable[str]) ->
 
 
 def _to_leave_out(home: Home) -> dict[str, str]:
-    """Runs to leave out of the views. All files are looked at only where something was wrong before, or another version wrote."""
+    """Runs to leave out of the views. All files are looked at only where something was wrong before, or
+    another version wrote."""
     try:
         with checked(home) as con:
             is_calm = not left_out_of(con)
@@ -55,7 +56,8 @@ def _to_leave_out(home: Home) -> dict[str, str]:
 
 
 def failing_runs(home: Home, error: duckdb.Error | UsageError, known: Mapping[str, str]) -> dict[str, str]:
-    """Runs that made reading fail, and why. Raises the error again where it is none of a file, or no run is found."""
+    """Runs that made reading fail, and why. Raises the error again where it is none of a file, or no run is
+    found."""
     cause = error.__cause__ if isinstance(error, UsageError) else error
     # DuckDB has no class of its own for what it finds inside of a Parquet file.
     is_inside = type(cause) is duckdb.Error

@@ -1,4 +1,5 @@
-"""The file that a reader is given: opened once, judged by what was opened, and read from there whatever happens to its path."""
+"""The file that a reader is given: opened once, judged by what was opened, and read from there whatever
+happens to its path."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ NAME_FILES = "Name the trace files, or the folder that holds them."
 
 @dataclass(frozen=True)
 class Dropped:
-    """`path`: what readers open, under the file's own name, in a folder that only this process may enter. `folder`: where
-    the file lies, to look at the names beside it. `inode` and `mode` are those of what was opened."""
+    """`path`: what readers open, under the file's own name, in a folder that only this process may enter.
+    `folder`: where the file lies, to look at the names beside it. `inode` and `mode` are those of what was
+    opened."""
 
     path: Path
     folder: Path
@@ -45,8 +47,8 @@ class Dropped:
 def opened(path: Path, private: Path, inbox: Path | None = None) -> Iterator[Dropped]:
     """Open a file, or a folder that is one nsys export, and show it to readers below `private`.
 
-    Below `inbox` no symbolic link is followed. Raises GoneFile for what was taken away, TraceError for what cannot be
-    opened or is no regular file.
+    Below `inbox` no symbolic link is followed. Raises GoneFile for what was taken away, TraceError for what
+    cannot be opened or is no regular file.
     """
     with ExitStack() as stack:
         try:
@@ -121,7 +123,8 @@ def _readable(handle: int) -> int:
 
 
 def _file(handle: int, name: str, private: Path) -> Path:
-    """The opened file under its own name: a link to its descriptor, or where a path is needed, one more name of the file."""
+    """The opened file under its own name: a link to its descriptor, or where a path is needed, one more name
+    of the file."""
     shown = private / name
     if name.endswith(_BY_PATH) or os.pread(handle, len(_SQLITE), 0) == _SQLITE:
         with folder(private) as here:

@@ -1,4 +1,5 @@
-"""The home: the one place that knows where inbox, archive, lake, database and exports are, and who may write there."""
+"""The home: the one place that knows where inbox, archive, lake, database and exports are, and who may write
+there."""
 
 from __future__ import annotations
 
@@ -95,7 +96,8 @@ class Home:
         """Create the folders. Raises UsageError where the home cannot be, or cannot be written."""
         if odd := next((part for part in self.root.resolve().parts if "=" in part or "?" in part), None):
             raise UsageError(
-                f"{self.root}: DuckDB takes `=` or `?` in the folder {odd} for something else. Choose a home without them in its path."
+                f"{self.root}: DuckDB takes `=` or `?` in the folder {odd} for something else. Choose a home "
+                "without them in its path."
             )
         try:
             for folder in (
@@ -150,7 +152,8 @@ class Home:
         return sorted(r for r in found if r != TEMPLATE)
 
     def run_id_for(self, name: str, also_taken: Iterable[str] = ()) -> str:
-        """The safe form of a run's name: itself if it is safe and no other run differs only in case, else with a hash."""
+        """The safe form of a run's name: itself if it is safe and no other run differs only in case, else
+        with a hash."""
         taken = {p.name.removeprefix("run_id=") for p in self.raw.glob("run_id=*")} | {*also_taken}
         if _SAFE.fullmatch(name) and not any(t != name and t.casefold() == name.casefold() for t in taken):
             return name
@@ -197,7 +200,8 @@ class Home:
 
     @contextmanager
     def writing(self, say: Callable[[str], None]) -> Iterator[None]:
-        """Hold the home for writing; waits, saying so, while another process has it. The lock dies with its process."""
+        """Hold the home for writing; waits, saying so, while another process has it. The lock dies with its
+        process."""
         self.ensure()
         handle = self.open_lock("writer")
         try:

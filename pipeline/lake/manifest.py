@@ -20,8 +20,8 @@ MANIFEST = "manifest.json"
 
 @dataclass
 class Manifest:
-    """`holds`: runs in each generation's files. `serves`: run to the generation it is read from. `builds`: run to the build
-    compacted there. `made_at`: Unix time of each generation."""
+    """`holds`: runs in each generation's files. `serves`: run to the generation it is read from. `builds`:
+    run to the build compacted there. `made_at`: Unix time of each generation."""
 
     holds: dict[str, list[str]] = field(default_factory=dict)
     serves: dict[str, str] = field(default_factory=dict)
@@ -54,7 +54,8 @@ class Manifest:
 
 
 def settle(home: Home) -> Manifest:
-    """Let folders of newer builds win over generations, and remove generations that serve nobody from the manifest."""
+    """Let folders of newer builds win over generations, and remove generations that serve nobody from the
+    manifest."""
     found = Manifest.load(home)
     before = orjson.dumps(found.__dict__)
     for run_id in [*found.serves]:
@@ -81,7 +82,11 @@ def build_in(folder: Path) -> str | None:
         return str(
             duck.scalar(
                 con,
-                f"SELECT min(build_id) FROM read_parquet({duck.files(folder, file.name)}, hive_partitioning = false)",
+                (
+                    f"SELECT min(build_id) FROM read_parquet({duck.files(folder, file.name)}, "
+                    "hive_partitioning "
+                    "= false)"
+                ),
             )
         )
     return None

@@ -1,4 +1,5 @@
-"""People's own SQL: one reading statement over the lake, in a session that can neither write nor look elsewhere."""
+"""People's own SQL: one reading statement over the lake, in a session that can neither write nor look
+elsewhere."""
 
 from __future__ import annotations
 
@@ -30,15 +31,17 @@ MEMORY = 4 * 2**30
 sorts by itself, to less, but neither the values that functions make nor the Python objects of an answer."""
 _BATCH_ROWS = 2048
 _HELD_ROWS = 10_000
-"""Rows held before the first is handed out: a smaller answer is asked again when a rebuild gets in its way."""
+"""Rows held before the first is handed out: a smaller answer is asked again when a rebuild gets in its
+way."""
 
-# Comments and strings are not looked for: what stands before the explained statement is words and brackets only, so that
-# DuckDB and this expression cannot disagree on where it begins.
+# Comments and strings are not looked for: what stands before the explained statement is words and brackets
+# only, so that DuckDB and this expression cannot disagree on where it begins.
 _EXPLAIN = re.compile(r"\s*EXPLAIN\b\s*(?:ANALYZE\b\s*)?(?:\([\w\s,]*\)\s*)?", re.IGNORECASE | re.ASCII)
 _TOO_LARGE = "{}: the statement needs more memory than it may take. Ask for fewer or shorter values at once."
 _ADVICE = "Ask with one SELECT (or FROM, VALUES, WITH, DESCRIBE, SHOW, SUMMARIZE, EXPLAIN)."
-# A statement that parses as SELECT may still write: DuckDB 2 takes COPY, INSERT and the like inside WITH, and a table
-# function may run SQL from a string or change the session. So both are lists of what is known to only read.
+# A statement that parses as SELECT may still write: DuckDB 2 takes COPY, INSERT and the like inside WITH, and
+# a table function may run SQL from a string or change the session. So both are lists of what is known to only
+# read.
 _READING_NODES = {"SELECT_NODE", "SET_OPERATION_NODE", "CTE_NODE", "RECURSIVE_CTE_NODE"}
 _READING_FUNCTIONS = re.compile(
     r"(duckdb|parquet|read)_\w+|pragma_(table_info|show|version|database_size)|range|generate_series|unnest|repeat|glob|sniff_csv"
@@ -69,7 +72,11 @@ def open_query(home: Home, sql: str, timeout_s: float = TIMEOUT_S) -> Iterator[A
     _refuse_no_text(sql)
     patience = duck.Patience(
         timeout_s,
-        f"the query was not finished after {timeout_s:g} s and was stopped; ask for less, or allow more with --timeout SECONDS (0: no limit)",
+        (
+            f"the query was not finished after {timeout_s:g} s and was stopped; ask for less, or allow more "
+            "with "
+            "--timeout SECONDS (0: no limit)"
+        ),
     )
     with ExitStack() as session:
 
@@ -138,7 +145,8 @@ class _Stream:
         return self._wait(lambda: self._con.fetchmany(_BATCH_ROWS))
 
     def rest(self) -> Iterator[tuple[Any, ...]]:
-        """All further rows. Runs that came meanwhile are not in them, so only a build that was replaced matters."""
+        """All further rows. Runs that came meanwhile are not in them, so only a build that was replaced
+        matters."""
         is_long = False
         while batch := self.batch():
             is_long = True
@@ -195,7 +203,8 @@ def _must_read(con: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> N
             raise UsageError(f"{node.get('error_message')}. {_ADVICE}")
         if kind.endswith("_NODE") and kind not in _READING_NODES:
             raise UsageError(
-                f"{kind.removesuffix('_NODE').removesuffix('_QUERY')} inside a query is not reading. {_ADVICE}"
+                f"{kind.removesuffix('_NODE').removesuffix('_QUERY')} inside a query is not reading. "
+                f"{_ADVICE}"
             )
         if kind == "TABLE_FUNCTION" and not _READING_FUNCTIONS.fullmatch(
             name := str(node["function"]["function_name"]).lower()

@@ -35,7 +35,8 @@ _LEFT_OUT: ContextVar[Mapping[str, str]] = ContextVar("left_out", default=Mappin
 
 
 def opened(home: Home) -> duckdb.DuckDBPyConnection:
-    """The database of views, read-only. Raises UsageError where there is none yet, or it is another version's or another place's."""
+    """The database of views, read-only. Raises UsageError where there is none yet, or it is another version's
+    or another place's."""
     con = checked(home)
     found = _LEFT_OUT.get()
     if not found or found.keys() <= (recorded := left_out_of(con)).keys():
@@ -56,7 +57,8 @@ def opened(home: Home) -> duckdb.DuckDBPyConnection:
 def reading(home: Home) -> Iterator[duckdb.DuckDBPyConnection]:
     """A read-only session that sees the lake only: no other file, no extension, no changed setting.
 
-    It spills into a folder of the system's, so that it writes nothing into the home, which may be somebody else's.
+    It spills into a folder of the system's, so that it writes nothing into the home, which may be somebody
+    else's.
     """
     with session.folder() as spill, opened(home) as con:
         lake = home.raw.parent.resolve()
@@ -71,10 +73,12 @@ def reading(home: Home) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def stable(home: Home, read: Callable[[], _T], *, across_runs: bool = False) -> _T:
-    """Run `read` so that no build is exchanged while it reads: a statement over several marts never mixes two builds.
+    """Run `read` so that no build is exchanged while it reads: a statement over several marts never mixes two
+    builds.
 
-    Where it fails because files of a run are damaged, it runs again without that run. `across_runs`: it reads runs that the user
-    did not name, so runs that lack a file are left out, too, although reading them does not fail.
+    Where it fails because files of a run are damaged, it runs again without that run. `across_runs`: it reads
+    runs that the user did not name, so runs that lack a file are left out, too, although reading them does
+    not fail.
     """
     left_out: dict[str, str] = {}
     if across_runs:
@@ -107,7 +111,8 @@ def say_left_out(left_out: Mapping[str, str]) -> None:
 
 
 def find_run(con: duckdb.DuckDBPyConnection, run: str) -> str:
-    """The run_id that a user means. Raises UsageError for a run that is not there, or cannot be read as it is."""
+    """The run_id that a user means. Raises UsageError for a run that is not there, or cannot be read as it
+    is."""
     run_id, home = known_run(con, run), home_of(con)
     why = left_out_of(con).get(run_id) or damage_of(home, run_id, Manifest.load(home).serves.get(run_id))
     if why is not None:
@@ -116,12 +121,17 @@ def find_run(con: duckdb.DuckDBPyConnection, run: str) -> str:
 
 
 def known_run(con: duckdb.DuckDBPyConnection, run: str) -> str:
-    """The run_id that a user means, of a damaged run, too: exactly, ignoring case, or by the name given when it was dropped."""
+    """The run_id that a user means, of a damaged run, too: exactly, ignoring case, or by the name given when
+    it was dropped."""
     if run == Path(run).name and next(home_of(con).raw_run(run).glob("file_id=*"), None) is not None:
         return run  # without reading anything: thousands of runs may have landed
     known: list[tuple[Any, ...]] = duck.rows(
         con,
-        "SELECT run_id, run_name FROM raw.trace UNION SELECT run_id, run_name FROM raw.microbench ORDER BY ALL",
+        (
+            "SELECT run_id, run_name FROM raw.trace UNION SELECT run_id, run_name FROM raw.microbench ORDER "
+            "BY "
+            "ALL"
+        ),
     )
     folded = run.casefold()
     for matches in (
@@ -135,7 +145,8 @@ def known_run(con: duckdb.DuckDBPyConnection, run: str) -> str:
 
 
 def run_id_of(home: Home, run: str, find: Callable[[duckdb.DuckDBPyConnection, str], str] = find_run) -> str:
-    """The run_id that a user means, for commands that go on without the database. Raises UsageError as `find` does."""
+    """The run_id that a user means, for commands that go on without the database. Raises UsageError as `find`
+    does."""
 
     def read() -> str:
         with opened(home) as con:

@@ -35,7 +35,8 @@ _GROUPS = re.compile(r"(tp|ep|dp|pp):\d{1,6}(,\d{1,6})*(;(tp|ep|dp|pp):\d{1,6}(,
 _LARGEST_TOML = 1 << 16
 """Bytes of a run.toml: some thirty facts fit into a few hundred."""
 _LARGEST = 2**31 - 1
-"""The largest number of the contract's INTEGER; no fact comes near it. What is not a number is no fact either."""
+"""The largest number of the contract's INTEGER; no fact comes near it. What is not a number is no fact
+either."""
 
 
 def fields() -> dict[str, str]:
@@ -44,7 +45,8 @@ def fields() -> dict[str, str]:
 
 
 def read_run_toml(path: Path) -> dict[str, Any]:
-    """The facts of a run.toml. Raises TraceError for what is no TOML, an unknown key or a value of the wrong type."""
+    """The facts of a run.toml. Raises TraceError for what is no TOML, an unknown key or a value of the wrong
+    type."""
     try:
         with path.open("rb") as file:
             text = file.read(_LARGEST_TOML + 1)
@@ -115,7 +117,8 @@ def _check_groups(text: str) -> None:
 
 
 def describe(home: Home, run_id: str, values: dict[str, Any]) -> None:
-    """Add facts to a run; those said before stay unless said anew. Where they cannot be read any more, they are given again whole."""
+    """Add facts to a run; those said before stay unless said anew. Where they cannot be read any more, they
+    are given again whole."""
     target = home.config_run(run_id)
     staged = home.staging / uuid.uuid4().hex
     staged.mkdir(parents=True)
@@ -147,5 +150,8 @@ def config_of(home: Home, run_id: str) -> dict[str, Any]:
     with duck.in_memory() as con:
         return duck.dicts(
             con,
-            f"SELECT * EXCLUDE (run_id) FROM read_parquet({duck.files(file.parent, file.name)}, hive_partitioning = false)",
+            (
+                f"SELECT * EXCLUDE (run_id) FROM read_parquet({duck.files(file.parent, file.name)}, "
+                "hive_partitioning = false)"
+            ),
         )[0]

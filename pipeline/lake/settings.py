@@ -1,4 +1,5 @@
-"""How much of the machine a home's work may take: settings.toml in the home, and what the command line says over it."""
+"""How much of the machine a home's work may take: settings.toml in the home, and what the command line says
+over it."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ _UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "T
 
 @dataclass(frozen=True)
 class Settings:
-    """`memory_limit` bounds DuckDB in one worker, so all workers together take `workers` times as much; beyond it work
-    goes on in files under `spill` (None: in the lake's staging folder)."""
+    """`memory_limit` bounds DuckDB in one worker, so all workers together take `workers` times as much;
+    beyond it work goes on in files under `spill` (None: in the lake's staging folder)."""
 
     workers: int
     memory_limit: str = "1GB"
@@ -49,7 +50,8 @@ def size_bytes(text: str) -> float:
 
 
 def load_settings(home: Home, *, workers: int | None = None, memory_limit: str | None = None) -> Settings:
-    """The settings in force. Raises UsageError for a settings.toml, or a value, that is not what it should be."""
+    """The settings in force. Raises UsageError for a settings.toml, or a value, that is not what it should
+    be."""
     said = _read(home.root / SETTINGS_TOML)
     if workers is not None:
         said["workers"] = workers
@@ -68,7 +70,8 @@ def load_settings(home: Home, *, workers: int | None = None, memory_limit: str |
             )  # workers have other current folders
         else:
             raise UsageError(
-                f'{SETTINGS_TOML}: {key} = {value!r}; known are workers = 4, memory_limit = "2GB", spill = "folder"'
+                f'{SETTINGS_TOML}: {key} = {value!r}; known are workers = 4, memory_limit = "2GB", spill = '
+                '"folder"'
             )
     return found
 

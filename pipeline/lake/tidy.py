@@ -17,7 +17,8 @@ _FORGET = "forget-"
 
 
 def tidy(home: Home) -> None:
-    """Finish or remove what earlier processes left: unfinished work at once, replaced builds after the grace time.
+    """Finish or remove what earlier processes left: unfinished work at once, replaced builds after the grace
+    time.
 
     Raises UsageError for a home of a newer version, as whoever writes must before anything is changed.
     """
@@ -40,7 +41,8 @@ def tidy(home: Home) -> None:
 def forget(home: Home, run_id: str) -> None:
     """Take a run out of the lake, with what was said of it and its pages; originals in the archive stay.
 
-    A mark is written first, so that a forgetting that was stopped is finished by whoever writes next. Raises UsageError as `tidy` does.
+    A mark is written first, so that a forgetting that was stopped is finished by whoever writes next. Raises
+    UsageError as `tidy` does.
     """
     refuse_newer(home)
     write_file(home.staging / f"{_FORGET}{run_id}", b"")

@@ -1,4 +1,5 @@
-"""Homes and runs of other versions, and homes that were moved: what each command refuses before it reads or changes anything."""
+"""Homes and runs of other versions, and homes that were moved: what each command refuses before it reads or
+changes anything."""
 
 from __future__ import annotations
 
@@ -17,11 +18,13 @@ from pipeline.lake.views import Writer, written_by
 
 
 def checked(home: Home) -> duckdb.DuckDBPyConnection:
-    """The database of views, read-only. Raises UsageError where there is none yet, or it is another version's or another place's."""
+    """The database of views, read-only. Raises UsageError where there is none yet, or it is another version's
+    or another place's."""
     if not home.database.is_file():
         refuse_newer(home)
         raise UsageError(
-            f"{home.root}: no warehouse yet. Drop traces into {home.inbox} and run `stepledger run`, or try `stepledger demo`."
+            f"{home.root}: no warehouse yet. Drop traces into {home.inbox} and run `stepledger run`, or try "
+            "`stepledger demo`."
         )
     con = _connected(home)
     try:
@@ -35,7 +38,8 @@ def checked(home: Home) -> duckdb.DuckDBPyConnection:
 
 
 def refuse_newer(home: Home) -> None:
-    """Raise UsageError for a home that a newer version wrote; where its database does not say, its tables do."""
+    """Raise UsageError for a home that a newer version wrote; where its database does not say, its tables
+    do."""
     writer: Writer | None = None
     if home.database.is_file():
         with suppress(UsageError), _connected(home) as con:
@@ -63,14 +67,18 @@ def troubled_runs(home: Home) -> dict[str, str]:
         if version != CONTRACT_VERSION and (run_id not in damaged or damaged[run_id].layer in BUILT):
             is_newer = (version or 0) > CONTRACT_VERSION
             why[run_id] = (
-                f"{of_version(version)}: {'upgrade stepledger' if is_newer else f'run `stepledger build --run {run_id}`'}"
+                f"{of_version(version)}: "
+                f"{'upgrade stepledger' if is_newer else f'run `stepledger build --run {run_id}`'}"
             )
     return dict(sorted(why.items()))
 
 
 def of_version(version: int | None) -> str:
     """What is wrong with a run whose tables are of this version."""
-    return f"its tables are of version {version or 'unknown'}, those of this stepledger of version {CONTRACT_VERSION}"
+    return (
+        f"its tables are of version {version or 'unknown'}, those of this stepledger of version "
+        f"{CONTRACT_VERSION}"
+    )
 
 
 def version_of(home: Home, run_id: str) -> int:
@@ -97,7 +105,8 @@ def _refuse_version(home: Home, stepledger: str, tables: int) -> None:
     if tables > CONTRACT_VERSION:
         by = f"stepledger {stepledger}".strip()
         raise UsageError(
-            f"{home.root}: written by {by} (tables of version {tables}), newer than this one ({__version__}): "
+            f"{home.root}: written by {by} (tables of version {tables}), newer than this one "
+            f"({__version__}): "
             "upgrade stepledger, or choose another home"
         )
 
@@ -106,7 +115,8 @@ def _refuse_old_views(home: Home, writer: Writer) -> None:
     if writer.contract_version != CONTRACT_VERSION:
         tables = writer.contract_version or _newest(home) or "unknown"
         raise UsageError(
-            f"{home.root}: written by stepledger {writer.stepledger_version} (tables of version {tables}): run `stepledger build`"
+            f"{home.root}: written by stepledger {writer.stepledger_version} (tables of version {tables}): "
+            "run `stepledger build`"
         )
     if writer.lake != str(home.raw.parent.resolve()):
         raise UsageError(

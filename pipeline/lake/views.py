@@ -1,4 +1,5 @@
-"""The views over the lake, and the constants that say who wrote them, for which place, and which runs they leave out."""
+"""The views over the lake, and the constants that say who wrote them, for which place, and which runs they
+leave out."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ _LEFT_OUT = {"run_id": "a run that these views do not read", "why": "the reason,
 
 @dataclass(frozen=True)
 class Writer:
-    """Who wrote a database of views, and for which lake. None: by a version that did not yet write it down."""
+    """Who wrote a database of views, and for which lake. None: by a version that did not yet write it
+    down."""
 
     stepledger_version: str
     contract_version: int | None
@@ -71,22 +73,25 @@ def left_out_of(con: duckdb.DuckDBPyConnection) -> dict[str, str]:
 def make_views(
     con: duckdb.DuckDBPyConnection, home: Home, left_out: Mapping[str, str], pinned: Iterable[str] = ()
 ) -> None:
-    """Make every view in an empty database. Raises duckdb.Error where a raw table of a run that is not left out cannot be read."""
+    """Make every view in an empty database. Raises duckdb.Error where a raw table of a run that is not left
+    out cannot be read."""
     con.execute("CREATE SCHEMA raw")
     for layer in LAYERS:
         for table, contract in contracts(layer).items():
             name = f"raw.{table}" if layer == "raw" else table
             scan = _lake_scan(home, layer, table, left_out)
             reads = relation(home, table, scan, left_out, pinned) if layer in BUILT else f"FROM {scan}"
-            # The union with no rows keeps DuckDB 2.0 from rewriting windows over the view as a join of it with itself: the
-            # copy forgets a filter on run_id that pruned files, and all runs are counted (duck.NO_SELF_JOINED_WINDOWS).
+            # The union with no rows keeps DuckDB 2.0 from rewriting windows over the view as a join of it
+            # with itself: the copy forgets a filter on run_id that pruned files, and all runs are counted
+            # (duck.NO_SELF_JOINED_WINDOWS).
             reads += f" UNION ALL BY NAME FROM {_no_rows(home, layer, table)}"
             con.execute(f"CREATE VIEW {name} AS {reads}")
             _comment(con, name, contract.doc, {column.name: column.doc for column in contract.columns})
     con.execute(_RUNS_VIEW)
     lake = home.raw.parent.resolve()
     con.execute(
-        f"CREATE VIEW written_by AS SELECT {literal(__version__)} AS stepledger_version, {CONTRACT_VERSION} AS contract_version, "
+        f"CREATE VIEW written_by AS SELECT {literal(__version__)} AS stepledger_version, {CONTRACT_VERSION} "
+        "AS contract_version, "
         f"{literal(home.root.resolve())} AS home, {literal(lake)} AS lake"
     )
     _comment(con, "written_by", "Who wrote these views, and where their lake is.", _WRITTEN_BY)
@@ -116,7 +121,8 @@ def _lake_scan(home: Home, layer: Layer, table: str, left_out: Mapping[str, str]
         return (
             f"read_parquet({templated(root.resolve(), one, '*', table)}, hive_types = {{'run_id': VARCHAR}})"
         )
-    # Files that an older version wrote lack columns that came later: so the columns of all files are read first.
+    # Files that an older version wrote lack columns that came later: so the columns of all files are read
+    # first.
     root, part, types = (
         (home.raw, f"file_id={TEMPLATE}/", "'run_id': VARCHAR, 'file_id': VARCHAR")
         if layer == "raw"
@@ -149,7 +155,8 @@ def _no_rows(home: Home, layer: Layer, table: str) -> str:
 
 
 def write_templates(home: Home) -> None:
-    """A zero-row file of every table, so that no view is without a file; rewritten when a contract changes."""
+    """A zero-row file of every table, so that no view is without a file; rewritten when a contract
+    changes."""
     one = f"run_id={TEMPLATE}"
     for target, tables in (
         (home.raw / one / f"file_id={TEMPLATE}", contracts("raw")),
@@ -168,7 +175,8 @@ def write_templates(home: Home) -> None:
         with duck.in_memory() as con:
             for table, contract in tables.items():
                 con.execute(
-                    f"COPY ({contract.empty_query()}) TO {literal(staged / f'{table}.parquet')} (FORMAT parquet)"
+                    f"COPY ({contract.empty_query()}) TO {literal(staged / f'{table}.parquet')} (FORMAT "
+                    "parquet)"
                 )
         (staged / f"{stamp}.stamp").touch()
         exchange_folder(staged, target, home.staging)

@@ -28,7 +28,8 @@ _INPUTS: tuple[Layer, ...] = ("raw", "config")
 def build_run(home: Home, run_id: str, rules: RuleSet, settings: Settings) -> str:
     """(Re)build the marts of one run and put them in place in one step. Returns the build's id.
 
-    Raises ModelError, with the name of the file where a raw table cannot be read; UsageError for a run that a newer version built.
+    Raises ModelError, with the name of the file where a raw table cannot be read; UsageError for a run that a
+    newer version built.
     """
     _refuse_damaged_inputs(damage_of(home, run_id, layers=_INPUTS))
     if (version := version_of(home, run_id)) > CONTRACT_VERSION:
@@ -72,7 +73,8 @@ def _refuse_damaged_inputs(damage: Damage | None, cause: Exception | None = None
 
 
 def stale_runs(home: Home, rules: RuleSet) -> list[str]:
-    """Runs whose marts are missing or damaged, or were built from other files, by other models or rules, or to an older contract.
+    """Runs whose marts are missing or damaged, or were built from other files, by other models or rules, or
+    to an older contract.
 
     Raises UsageError for a home of a newer version.
     """

@@ -1,4 +1,5 @@
-"""Build the marts of one run: SQL files in order of their dependencies, each held to its contract, written as Parquet."""
+"""Build the marts of one run: SQL files in order of their dependencies, each held to its contract, written as
+Parquet."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from pipeline.models.rules import RuleSet
 from pipeline.resources import resource
 
 _MANY_ACTIVITIES = 1_000_000
-"""Above it tables are built in a file: compressed there, and put aside without being written once more. Below, that takes longer."""
+"""Above it tables are built in a file: compressed there, and put aside without being written once more.
+Below, that takes longer."""
 _LAYERS = ("staging", "intermediate", "marts")
 _REFERENCE = re.compile(r"\b(?:FROM|JOIN)\s+([a-z_][a-z0-9_.]*)", re.IGNORECASE)
 _CTE = re.compile(r"\b([a-z_][a-z0-9_]*) AS (?:MATERIALIZED )?\(")
@@ -40,7 +42,8 @@ class Model:
 
 @cache
 def models() -> tuple[Model, ...]:
-    """All models in an order in which each finds what it needs. Raises ModelError on a cycle or a skipped layer."""
+    """All models in an order in which each finds what it needs. Raises ModelError on a cycle or a skipped
+    layer."""
     files = {
         path.stem: path for layer in _LAYERS for path in sorted((resource("sql") / layer).rglob("*.sql"))
     }
@@ -101,7 +104,8 @@ def build_marts(
     threads: int,
     memory_limit: str,
 ) -> None:
-    """Write every mart of the run whose raw Parquet is under `raw_run` into `out`. A table is dropped when no later model reads it.
+    """Write every mart of the run whose raw Parquet is under `raw_run` into `out`. A table is dropped when no
+    later model reads it.
 
     Raises ModelError if a model fails or its result is not what its contract says.
     """
@@ -127,7 +131,10 @@ def _activities(con: duckdb.DuckDBPyConnection, raw_run: Path) -> int:
     return int(
         duck.scalar(
             con,
-            f"SELECT coalesce(sum(num_rows), 0) FROM parquet_file_metadata({duck.files(raw_run, '*/gpu_activity.parquet')})",
+            (
+                "SELECT coalesce(sum(num_rows), 0) FROM "
+                f"parquet_file_metadata({duck.files(raw_run, '*/gpu_activity.parquet')})"
+            ),
         )
     )
 
@@ -141,12 +148,16 @@ def prepare(
     inputs_sha: str,
     config: Path | None = None,
 ) -> None:
-    """Give the connection what models read: raw views of one run, what was said of it, rules, macros and facts of the build."""
+    """Give the connection what models read: raw views of one run, what was said of it, rules, macros and
+    facts of the build."""
     con.execute("CREATE SCHEMA raw")
     for table, shape in contracts("raw").items():
         # Files landed by an older version lack tables that came later.
         is_there = next(raw_run.glob(f"*/{table}.parquet"), None) is not None
-        scan = f"read_parquet({duck.files(raw_run, f'*/{table}.parquet')}, union_by_name = true, hive_partitioning = false)"
+        scan = (
+            f"read_parquet({duck.files(raw_run, f'*/{table}.parquet')}, union_by_name = true, "
+            "hive_partitioning = false)"
+        )
         found = scan if is_there else f"({shape.empty_query()})"
         con.execute(f"CREATE VIEW raw.{table} AS SELECT {literal(run_id)} AS run_id, * FROM {found}")
     contract = contracts("config")["run_config"]
@@ -163,8 +174,10 @@ def prepare(
     rules.install(con)
     interconnects.install(con)
     con.execute(
-        f"CREATE TABLE build_info AS SELECT {literal(build_id)} AS build_id, {literal(rules.sha)} AS rules_sha, "
-        f"{literal(models_sha())} AS models_sha, {literal(inputs_sha)} AS inputs_sha, {CONTRACT_VERSION} AS contract_version"
+        f"CREATE TABLE build_info AS SELECT {literal(build_id)} AS build_id, {literal(rules.sha)} AS "
+        "rules_sha, "
+        f"{literal(models_sha())} AS models_sha, {literal(inputs_sha)} AS inputs_sha, {CONTRACT_VERSION} AS "
+        "contract_version"
     )
 
 
@@ -177,11 +190,14 @@ def run_model(con: duckdb.DuckDBPyConnection, model: Model) -> None:
 
 
 def _write_mart(con: duckdb.DuckDBPyConnection, contract: Contract, file: Path) -> None:
-    """Write the table of a mart as Parquet; models that read it read the file from here on, which is small."""
+    """Write the table of a mart as Parquet; models that read it read the file from here on, which is
+    small."""
     key = ", ".join(f'"{k}"' for k in contract.grain)
     try:
         con.execute(
-            f"COPY (SELECT {contract.select_list()} FROM {contract.table} ORDER BY {key}) TO {literal(file)} (FORMAT parquet, COMPRESSION zstd)"
+            f"COPY (SELECT {contract.select_list()} FROM {contract.table} ORDER BY {key}) TO "
+            f"{literal(file)} "
+            "(FORMAT parquet, COMPRESSION zstd)"
         )
     except duckdb.Error as error:
         raise ModelError(

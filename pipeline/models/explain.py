@@ -32,7 +32,8 @@ def rule_rows(home: Home) -> tuple[list[str], list[list[Any]]]:
 
 
 def explain_name(home: Home, name: str, op: str | None) -> tuple[list[str], list[list[Any]]]:
-    """Every rule whose pattern matches the name, in order: the one that claims it first, then those that it beats."""
+    """Every rule whose pattern matches the name, in order: the one that claims it first, then those that it
+    beats."""
     columns = ["verdict", "rule_id", "origin", "category", "subcategory", "rollup", "pattern", "why"]
     name, op = as_text(name), None if op is None else as_text(op)
     rows: list[list[Any]] = []

@@ -15,7 +15,8 @@ from pipeline.resources import resource
 
 @dataclass(frozen=True)
 class Limit:
-    """GB/s (10^9 bytes) of one link of one GPU in one direction, or of one GPU's memory; `hop_us`: one step of a ring."""
+    """GB/s (10^9 bytes) of one link of one GPU in one direction, or of one GPU's memory; `hop_us`: one step
+    of a ring."""
 
     name: str
     gbps: float

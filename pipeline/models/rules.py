@@ -1,6 +1,8 @@
-"""Kernel rules and step markers: data in schemas/*.toml (and the home's kernel_rules.toml) as SQL that DuckDB runs.
+"""Kernel rules and step markers: data in schemas/*.toml (and the home's kernel_rules.toml) as SQL that DuckDB
+runs.
 
-Patterns become constants of one CASE expression, so that DuckDB compiles each once and stops at the first that matches.
+Patterns become constants of one CASE expression, so that DuckDB compiles each once and stops at the first
+that matches.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from pipeline.errors import UsageError
 from pipeline.resources import resource
 
 ANY_OPERATOR = "(?m)"
-"""Before a rule's operator pattern: operators stand one a line, outermost first, and ^ and $ hold for each."""
+"""Before a rule's operator pattern: operators stand one a line, outermost first, and ^ and $ hold for
+each."""
 
 _COUNTS = (
     "graph_tokens",
@@ -33,8 +36,8 @@ _FIELDS = {"id", "name", "op", "after", "before", "category", "subcategory", "fu
            "example_before", "note"}  # fmt: skip
 
 UNNAMED = "other"
-"""Subcategory of a user's rule that names none. Never NULL: `subcategory NOT IN (...)` would be NULL too, and models would
-take an attention kernel for none."""
+"""Subcategory of a user's rule that names none. Never NULL: `subcategory NOT IN (...)` would be NULL too, and
+models would take an attention kernel for none."""
 _RESERVED = ("unclassified", "opaque_graph")
 """Ids of activities that no rule claims: no rule may have them."""
 
@@ -64,16 +67,19 @@ class Rule:
 
 @dataclass(frozen=True)
 class RuleSet:
-    """The rules in force, in the order in which they are tried: the user's before ours, of each those by place before those by name."""
+    """The rules in force, in the order in which they are tried: the user's before ours, of each those by
+    place before those by name."""
 
     rules: tuple[Rule, ...]
     sha: str
 
     def install(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Create the macros and tables that models use: those of kernel rules, of step markers (and their scopes and drafts), and of categories."""
+        """Create the macros and tables that models use: those of kernel rules, of step markers (and their
+        scopes and drafts), and of categories."""
         con.execute(f"CREATE MACRO first_rule(name, ops) AS {_first_rule(self.rules)}")
         con.execute(
-            f"CREATE MACRO neighbour_rule(name, category_before, category_after) AS {_neighbour_rule(self.rules)}"
+            "CREATE MACRO neighbour_rule(name, category_before, category_after) AS "
+            f"{_neighbour_rule(self.rules)}"
         )
         con.execute(f"CREATE MACRO parse_step_marker(name) AS {_parse_step_marker()}")
         for kind in ("scope", "draft"):
@@ -86,7 +92,8 @@ class RuleSet:
         ]
         values = ", ".join(f"({', '.join(literal(v) for v in row)})" for row in rows)
         con.execute(
-            f"CREATE TABLE kernel_rule AS FROM (VALUES {values}) AS rule (sort_order, rule_id, category, subcategory, is_fused)"
+            f"CREATE TABLE kernel_rule AS FROM (VALUES {values}) AS rule (sort_order, rule_id, category, "
+            "subcategory, is_fused)"
         )
         owners = ", ".join(
             f"({literal(c)}, {literal(v['rollup'])}, {v['owner']})" for c, v in categories().items()
@@ -258,8 +265,10 @@ def _parse_step_marker() -> str:
             for c in _COUNTS
         )
         facts = (
-            f"marker_id: {literal(marker['id'])}, engine: {literal(marker['engine'])}, level: {marker['level']}, "
-            f"confidence: {marker['confidence']}::DOUBLE, phase_rule: {literal(marker['phase'])}, part: {literal(marker.get('part'))}::VARCHAR"
+            f"marker_id: {literal(marker['id'])}, engine: {literal(marker['engine'])}, level: "
+            f"{marker['level']}, "
+            f"confidence: {marker['confidence']}::DOUBLE, phase_rule: {literal(marker['phase'])}, part: "
+            f"{literal(marker.get('part'))}::VARCHAR"
         )
         whens.append(f"WHEN regexp_matches(name, {pattern}) THEN {{{facts}, {counts}}}")
     return f"CASE {' '.join(whens)} END"

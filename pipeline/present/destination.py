@@ -19,7 +19,8 @@ from pipeline.text import printable
 _OPEN_FILES = re.compile(r"/proc/\d+(/task/\d+)?/fd")
 _LINKS = 40
 _NAME_CHARACTERS = 50
-"""So much of a name, at up to 4 bytes a character, leaves room for a suffix in the 255 bytes that a name may have."""
+"""So much of a name, at up to 4 bytes a character, leaves room for a suffix in the 255 bytes that a name may
+have."""
 
 
 def is_special(path: Path) -> bool:

@@ -87,7 +87,8 @@ def export_run(
 
 @contextmanager
 def _aside(home: Home, target: Path, *, is_in_home: bool) -> Iterator[Path]:
-    """A folder on the target's filesystem to write in; what a killed export leaves in the home's is removed by the next writer."""
+    """A folder on the target's filesystem to write in; what a killed export leaves in the home's is removed
+    by the next writer."""
     hidden = destination.hidden_beside(target)
     hidden.parent.mkdir(parents=True, exist_ok=True)
     if is_in_home:
@@ -111,7 +112,8 @@ def readable_runs(home: Home) -> tuple[list[str], dict[str, UsageError]]:
 
 
 def export_built(home: Home, verdicts: dict[str, str], say: Callable[[str], None]) -> None:
-    """Export the default mart of runs just built, but not of those that failed their checks; say what was done with each."""
+    """Export the default mart of runs just built, but not of those that failed their checks; say what was
+    done with each."""
     for run_id, verdict in verdicts.items():
         if verdict == "fail":
             say(f"run {run_id}: verdict fail, so it is not exported (stepledger check --run {run_id})")
@@ -138,7 +140,8 @@ def refuse_failed(home: Home, run: str) -> None:
     run_id = run_id_of(home, run)
     if run_verdict(home, run_id) == "fail":
         raise UsageError(
-            f"run {run_id} failed its checks (stepledger check --run {run_id}); --allow-failed exports it all the same"
+            f"run {run_id} failed its checks (stepledger check --run {run_id}); --allow-failed exports it "
+            "all the same"
         )
 
 
@@ -201,7 +204,8 @@ def _table(mart: str, run_id: str, form: Format, *, wide: bool, raw: bool) -> _T
 
 
 def _wide(con: duckdb.DuckDBPyConnection, run_id: str) -> pl.DataFrame:
-    """One row a step, one column a rollup (busy ns), in the rollups' fixed order: the same columns for every run."""
+    """One row a step, one column a rollup (busy ns), in the rollups' fixed order: the same columns for every
+    run."""
     where = f"WHERE run_id = {literal(run_id)}"
     keys = ["trace_id", "device", "step"]
     steps = con.sql(f"SELECT {', '.join(_KEYS)}, wall_ns, busy_ns, exposed_ns FROM steps {where}").pl()
@@ -236,16 +240,28 @@ def _manifest(con: duckdb.DuckDBPyConnection, table: _Table, file: str, rows: in
         "build": facts[0] if facts else None,
         "verdict": duck.scalar(
             con,
-            f"SELECT verdict FROM runs {where} ORDER BY list_position(['fail', 'warn', 'unchecked', 'pass'], verdict) LIMIT 1",
+            (
+                f"SELECT verdict FROM runs {where} ORDER BY list_position(['fail', 'warn', 'unchecked', "
+                "'pass'], "
+                "verdict) LIMIT 1"
+            ),
         ),
         "files": dict(sorted(files.items())),
         "inputs": duck.dicts(
             con,
-            f"SELECT file_name, file_bytes, sha256, trace_id, source, rank FROM raw.trace {where} ORDER BY trace_id",
+            (
+                f"SELECT file_name, file_bytes, sha256, trace_id, source, rank FROM raw.trace {where} ORDER "
+                "BY "
+                "trace_id"
+            ),
         ),
         "issues": duck.dicts(
             con,
-            f"SELECT code, severity, sum(count)::BIGINT AS count FROM raw.issue {where} GROUP BY ALL ORDER BY code",
+            (
+                f"SELECT code, severity, sum(count)::BIGINT AS count FROM raw.issue {where} GROUP BY ALL "
+                "ORDER "
+                "BY code"
+            ),
         ),
     }
     return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)

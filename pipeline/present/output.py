@@ -60,7 +60,8 @@ def write_rows(
         if len(shown) > TABLE_ROWS:
             sys.stdout.flush()
             sys.stderr.write(
-                f"stepledger: only the first {TABLE_ROWS} rows are shown; more rows: use --format csv (or json)\n"
+                f"stepledger: only the first {TABLE_ROWS} rows are shown; more rows: use --format csv (or "
+                "json)\n"
             )
 
 

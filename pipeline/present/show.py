@@ -50,7 +50,10 @@ def _print_head(out: Console, screen: Screen) -> None:
     _note(out, f"run {f['run_id']} ({f['source']})   verdict: {f['verdict']}", indent="", style="bold")
     _note(
         out,
-        f"engine {f['engine'] or 'unknown'}, {f['gpu_name'] or 'GPU unknown'}, {f['traces']} traces, {f['ranks']}{of} ranks",
+        (
+            f"engine {f['engine'] or 'unknown'}, {f['gpu_name'] or 'GPU unknown'}, {f['traces']} traces, "
+            f"{f['ranks']}{of} ranks"
+        ),
     )
     counts = ", ".join(
         f"{row['steps']} {row['phase']}" for row in sorted(screen.steps, key=lambda r: r["phase"])
@@ -59,7 +62,11 @@ def _print_head(out: Console, screen: Screen) -> None:
     if unmarked := sum(row["unmarked"] for row in screen.steps if row["phase"] == "dummy"):
         _note(
             out,
-            f"{unmarked} of these are forward passes that no annotation covers (dummy): totals divided by annotations would mislead",
+            (
+                f"{unmarked} of these are forward passes that no annotation covers (dummy): totals divided "
+                "by "
+                "annotations would mislead"
+            ),
         )
     for row in screen.methods:
         if row["is_used"] and row["confidence"] is not None:
@@ -67,7 +74,11 @@ def _print_head(out: Console, screen: Screen) -> None:
         elif row["is_agreed"] is False:
             _note(
                 out,
-                f"{_METHODS[row['method']]} would give {row['steps']} steps where {row['compared_with']} are in use: one of them is wrong",
+                (
+                    f"{_METHODS[row['method']]} would give {row['steps']} steps where {row['compared_with']} "
+                    "are "
+                    "in use: one of them is wrong"
+                ),
             )
     for row in screen.left_out:
         _note(out, f"left out of means: {row['steps']} {row['phase']} ({row['reason']})")
@@ -125,7 +136,8 @@ def _print_ranks(out: Console, screen: Screen) -> None:
         if r["lag"] is not None and r["lag"] < _LAUNCH_BOUND_LAG_NS and idle > _LAUNCH_BOUND_IDLE:
             bound.add(label)
             notes.append(
-                f"rank {label} is launch-bound: {r['lag'] / 1e3:.0f} us from launch call to kernel, GPU idle {idle:.0%} of the time"
+                f"rank {label} is launch-bound: {r['lag'] / 1e3:.0f} us from launch call to kernel, GPU idle "
+                f"{idle:.0%} of the time"
             )
         elif r["wall_mean"] and r["communication"] > r["wall_mean"] / 2:
             waiting.append(label)
@@ -142,7 +154,10 @@ def _print_ranks(out: Console, screen: Screen) -> None:
         factor = trace_ms / screen.measured_tpot_ms
         _note(
             out,
-            f"measured without a profiler: {screen.measured_tpot_ms:g} ms a token; this trace: {trace_ms:.3f} ms, {factor:.2f} times that",
+            (
+                f"measured without a profiler: {screen.measured_tpot_ms:g} ms a token; this trace: "
+                f"{trace_ms:.3f} ms, {factor:.2f} times that"
+            ),
         )
 
 

@@ -1,4 +1,5 @@
-"""The questions of sql/checks: each returns the rows that are wrong; its header says how bad that is and what to do."""
+"""The questions of sql/checks: each returns the rows that are wrong; its header says how bad that is and what
+to do."""
 
 from __future__ import annotations
 

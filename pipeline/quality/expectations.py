@@ -1,6 +1,7 @@
 """Great Expectations over one run: the contracts of schemas/marts as suites, and the SQL checks as a frame.
 
-The only module that imports great_expectations, which takes seconds; nothing but `check` (and `run`) imports it.
+The only module that imports great_expectations, which takes seconds; nothing but `check` (and `run`) imports
+it.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _SEVERITIES = {"fail": "critical", "warn": "warning", "info": "info"}
 def judge(con: duckdb.DuckDBPyConnection, asked: list[Result]) -> list[Result]:
     """Run the contract suites on the marts' frames and judge the SQL checks' counts.
 
-    Returns the SQL results with one result per contract. Raises CheckError if an expectation itself fails to run: that is no
-    statement about the data.
+    Returns the SQL results with one result per contract. Raises CheckError if an expectation itself fails to
+    run: that is no statement about the data.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # great_expectations and its dependencies warn about themselves
@@ -123,6 +124,9 @@ def _contract_result(table: str, found: Any) -> Result:
         sample=orjson.dumps(sample, default=str, option=orjson.OPT_SERIALIZE_NUMPY).decode()
         if sample
         else None,
-        means=f"The mart {table} breaks its contract (schemas/marts/{table}.toml): types, NULLs, ranges, sets or its grain.",
+        means=(
+            f"The mart {table} breaks its contract (schemas/marts/{table}.toml): types, NULLs, ranges, "
+            "sets or its grain."
+        ),
         todo="Rebuild the run; report it if it stays.",
     )

@@ -1,4 +1,5 @@
-"""Data quality of one build of a run: the questions of sql/checks and the contracts, judged and kept with the build's id."""
+"""Data quality of one build of a run: the questions of sql/checks and the contracts, judged and kept with the
+build's id."""
 
 from __future__ import annotations
 
@@ -34,10 +35,12 @@ _ASKED: tuple[Layer, ...] = ("raw", "config", "marts")
 
 
 def check_run(home: Home, run_id: str, *, with_docs: bool = True) -> list[Result]:
-    """Check the marts of a run as they are now, write the results, and return them; `with_docs`: through Great Expectations,
-    with a page in the home's quality folder (without, an earlier page is removed: it is about another build).
+    """Check the marts of a run as they are now, write the results, and return them; `with_docs`: through
+    Great Expectations, with a page in the home's quality folder (without, an earlier page is removed: it is
+    about another build).
 
-    Raises CheckError if a check itself fails, UsageError if there are no marts, ModelError if they cannot be read.
+    Raises CheckError if a check itself fails, UsageError if there are no marts, ModelError if they cannot be
+    read.
     """
     if not home.mart_run(run_id).is_dir():
         raise UsageError(f"run {run_id} has no marts yet: run `stepledger build --run {run_id}`")
@@ -78,7 +81,8 @@ def check_runs(
 ) -> tuple[dict[str, list[Result]], list[ExitCode]]:
     """Check runs, each with a page, holding the home for writing; the database then shows their verdicts.
 
-    A run that cannot be checked is said, and its exit code returned; it keeps what an earlier check found, and the others go on.
+    A run that cannot be checked is said, and its exit code returned; it keeps what an earlier check found,
+    and the others go on.
     """
     found, codes = {}, []
     with home.writing(say):
@@ -99,7 +103,8 @@ def check_runs(
 
 
 def open_run(con: duckdb.DuckDBPyConnection, home: Home, run_id: str) -> None:
-    """Give the connection what checks ask about: raw tables and marts of one run, facts said of it, issue codes."""
+    """Give the connection what checks ask about: raw tables and marts of one run, facts said of it, issue
+    codes."""
     prepare(
         con,
         home.raw_run(run_id),
@@ -111,7 +116,9 @@ def open_run(con: duckdb.DuckDBPyConnection, home: Home, run_id: str) -> None:
     )
     for table in contracts("marts"):
         con.execute(
-            f"CREATE VIEW {table} AS FROM read_parquet({duck.files(home.mart_run(run_id), f'{table}.parquet')}, hive_partitioning = false)"
+            f"CREATE VIEW {table} AS FROM "
+            f"read_parquet({duck.files(home.mart_run(run_id), f'{table}.parquet')}, hive_partitioning = "
+            "false)"
         )
     codes = ", ".join(
         f"({literal(code)}, {literal(bool(entry.get('skip')))})" for code, entry in issue_codes().items()

@@ -56,7 +56,8 @@ def fresh_export(report: Path) -> Path | None:
         return None
 
 
-# Readers are imported when a file needs them: each brings libraries that commands which only look at names should not load.
+# Readers are imported when a file needs them: each brings libraries that commands which only look at names
+# should not load.
 
 
 def _kineto() -> Callable[[ReadJob], None]:
@@ -72,7 +73,8 @@ def _nsys() -> Callable[[ReadJob], None]:
 
 
 def reader_for(path: Path, folder: Path | None = None) -> Callable[[ReadJob], None]:
-    """The reader of a regular file, or of a folder that is one export; `folder`: where it lies, if not where it is read.
+    """The reader of a regular file, or of a folder that is one export; `folder`: where it lies, if not where
+    it is read.
 
     Raises SideFile for a known side file, TraceError for what no reader can read.
     """

@@ -12,10 +12,12 @@ MAX_BYTES = 64 * 10**9
 
 @dataclass(frozen=True)
 class ReadJob:
-    """One file to read. The reader writes `<table>.parquet` for every raw contract into `out`; `work` is scratch.
+    """One file to read. The reader writes `<table>.parquet` for every raw contract into `out`; `work` is
+    scratch.
 
-    `path` shows the file alone, under its own name; `folder` is where it lies, if not there: the names beside it
-    may be looked at, never opened. `salvage`: of a truncated file, keep what is complete; otherwise it is an UnfinishedFile.
+    `path` shows the file alone, under its own name; `folder` is where it lies, if not there: the names beside
+    it may be looked at, never opened. `salvage`: of a truncated file, keep what is complete; otherwise it is
+    an UnfinishedFile.
     """
 
     path: Path

@@ -1,8 +1,8 @@
 """What file and process names tell: rank, parallel coordinates, host, and the run that ranks share.
 
-Patterns of the writers in use: vLLM (`dp0_pp0_tp1_dcp0_ep1_rank1`, `<id>-rank-1`), SGLang (`-TP-1-DP-0`), torch's
-handler (`<host>_<pid>.<ns>.pt.trace.json`), HTA (`rank-1.Apr_03_18_51_38.<pid>`), gpt-fast (`_rank_1`), Kineto on demand
-(`libkineto_activities_<pid>`).
+Patterns of the writers in use: vLLM (`dp0_pp0_tp1_dcp0_ep1_rank1`, `<id>-rank-1`), SGLang (`-TP-1-DP-0`),
+torch's handler (`<host>_<pid>.<ns>.pt.trace.json`), HTA (`rank-1.Apr_03_18_51_38.<pid>`), gpt-fast
+(`_rank_1`), Kineto on demand (`libkineto_activities_<pid>`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _PROCESS_COORDINATE = re.compile(r"(?:_|\b)(DP|TP|PP|EP)(\d{1,9})(?!\d)")
 
 @dataclass(frozen=True)
 class NameFields:
-    """What one name tells; None where it is silent. `run` is the name without rank and time fields, possibly ""."""
+    """What one name tells; None where it is silent. `run` is the name without rank and time fields, possibly
+    ""."""
 
     run: str
     rank: int | None = None
@@ -76,5 +77,6 @@ def as_text(name: str) -> str:
 
 
 def coordinates(text: str) -> dict[str, int]:
-    """Parallel coordinates in a process name or merged prefix: `VLLM::Worker_TP0_EP0`, `TP00-DP01-PP00-EP00`."""
+    """Parallel coordinates in a process name or merged prefix: `VLLM::Worker_TP0_EP0`,
+    `TP00-DP01-PP00-EP00`."""
     return {key.lower(): int(n) for key, n in _PROCESS_COORDINATE.findall(text)}

@@ -1,7 +1,9 @@
-"""The only time conversions: microseconds with a decimal fraction, as written in the file, to whole nanoseconds.
+"""The only time conversions: microseconds with a decimal fraction, as written in the file, to whole
+nanoseconds.
 
-Chrome traces hold microseconds, always (displayTimeUnit is a hint for viewers). Absolute epoch times need more digits
-than a double has, so values are parsed as decimals with DIGITS fractional digits, then rounded half away from zero.
+Chrome traces hold microseconds, always (displayTimeUnit is a hint for viewers). Absolute epoch times need
+more digits than a double has, so values are parsed as decimals with DIGITS fractional digits, then rounded
+half away from zero.
 """
 
 from __future__ import annotations
@@ -16,13 +18,15 @@ WIDE = f"DECIMAL(38,{DIGITS})"
 FARTHEST_NS = 2**62
 """A stamp beyond (before 1823, after 2116) is none; sums and differences of stamps that are fit 64 bits."""
 LONGEST_NS = 10**14
-"""An activity does not last for more than a day: such a duration is none, and sums of 92,000 that are fit 64 bits."""
+"""An activity does not last for more than a day: such a duration is none, and sums of 92,000 that are fit 64
+bits."""
 
 _STEP = Decimal(1).scaleb(-DIGITS)
 
 
 def sql_ns(column: str) -> str:
-    """SQL: a NARROW or WIDE column of microseconds as BIGINT nanoseconds (split so that 64 bits never overflow)."""
+    """SQL: a NARROW or WIDE column of microseconds as BIGINT nanoseconds (split so that 64 bits never
+    overflow)."""
     return f"(trunc({column})::BIGINT * 1000 + round(({column} - trunc({column})) * 1000)::BIGINT)"
 
 

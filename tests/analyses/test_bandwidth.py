@@ -36,7 +36,8 @@ def test_short_messages_have_no_bandwidth(served: Home) -> None:
 
 
 def test_what_was_not_said_is_asked_for(served: Home) -> None:
-    """Without hidden size there are no sizes; without a link no limit; the memory's parts name the facts they lack."""
+    """Without hidden size there are no sizes; without a link no limit; the memory's parts name the facts they
+    lack."""
     with reading(served) as con:
         messages, memory = bandwidth_reports(con, "bare")
     assert {row[0] for row in cells(messages, "size_bytes")} == {None}
@@ -49,7 +50,8 @@ def test_what_was_not_said_is_asked_for(served: Home) -> None:
 
 
 def test_memory_is_bytes_over_the_time_of_those_who_read_them(served: Home) -> None:
-    """Two expert GEMMs of 4 us read 8 of 64 experts' halves: more than the memory can give, so that they must have been fewer."""
+    """Two expert GEMMs of 4 us read 8 of 64 experts' halves: more than the memory can give, so that they must
+    have been fewer."""
     with reading(served) as con:
         _, memory = bandwidth_reports(con, "x")
     expert = 3 * 7168 * 2048 * 0.5625 / 2

@@ -57,7 +57,8 @@ def test_one_token_meets_its_k_experts() -> None:
 
 
 def test_remote_ranks_by_counting() -> None:
-    """4 experts on 2 ranks, 2 chosen: of 6 pairs, 1 has no expert on the other rank; with one expert chosen 1 in N stays at home."""
+    """4 experts on 2 ranks, 2 chosen: of 6 pairs, 1 has no expert on the other rank; with one expert chosen 1
+    in N stays at home."""
     assert formulas.remote_ranks(2, 4, 2) == pytest.approx(5 / 6)
     assert formulas.remote_ranks(8, 384, 1) == pytest.approx(7 / 8)
     assert formulas.remote_ranks(8, 384, 8) == pytest.approx(4.63, abs=0.01)
@@ -66,13 +67,15 @@ def test_remote_ranks_by_counting() -> None:
 
 
 def test_dispatch_sends_nothing_where_every_rank_holds_the_token() -> None:
-    """After tensor-parallel attention every rank has every token; else one copy for each distinct remote rank."""
+    """After tensor-parallel attention every rank has every token; else one copy for each distinct remote
+    rank."""
     assert formulas.dispatch_bytes(16, 14336, 8, 384, 8, is_replicated=True) == 0
     assert formulas.dispatch_bytes(2, 1000, 2, 4, 2, is_replicated=False) == pytest.approx(2 * 1000 * 5 / 6)
 
 
 def test_balance_grows_with_choices() -> None:
-    """Few choices are uneven, many are even; one rank is always even, and no rank has more than everything."""
+    """Few choices are uneven, many are even; one rank is always even, and no rank has more than
+    everything."""
     assert formulas.load_factor(8, 1) == 1
     assert formulas.load_factor(1, 8) == pytest.approx(8, abs=1.7)
     assert formulas.load_factor(1, 2) == 2
@@ -81,7 +84,8 @@ def test_balance_grows_with_choices() -> None:
 
 
 def test_the_campaigns_arithmetic_is_reproduced() -> None:
-    """60 x 78 us out, 120 x 20 to 25 us in: 11.17 ms become 8.89 to 9.49; its own 7.6 to 8.2 started from 127 x 78 us."""
+    """60 x 78 us out, 120 x 20 to 25 us in: 11.17 ms become 8.89 to 9.49; its own 7.6 to 8.2 started from 127
+    x 78 us."""
     removed = 60 * 78 / 1e3
     added = Interval(120 * 20 / 1e3, 120 * 25 / 1e3)
     after = formulas.replaced(11.17, removed, added)
@@ -100,7 +104,8 @@ def test_emitted_tokens_of_a_verify_pass() -> None:
 
 
 def test_break_even_is_where_emitted_tokens_pay_the_cost() -> None:
-    """Twice a step with one draft needs certainty; more never pays; a pass no dearer than a step always does."""
+    """Twice a step with one draft needs certainty; more never pays; a pass no dearer than a step always
+    does."""
     assert formulas.breakeven_acceptance(2, 1) == pytest.approx(1)
     assert formulas.breakeven_acceptance(1.5, 1) == pytest.approx(0.5)
     assert formulas.breakeven_acceptance(2.1, 1) is None
@@ -117,7 +122,8 @@ def test_overlap_is_bound_by_the_dearer_half() -> None:
 
 
 def test_a_cliff_is_latency_that_outgrows_bytes() -> None:
-    """19 us at 1 token and 1007 us at 16 grow 3.3 times faster than bytes; a stretch within that is worse is named instead."""
+    """19 us at 1 token and 1007 us at 16 grow 3.3 times faster than bytes; a stretch within that is worse is
+    named instead."""
     found = formulas.cliff([(14336, 19), (16 * 14336, 1007)])
     assert found is not None
     assert found[:2] == (14336, 16 * 14336)

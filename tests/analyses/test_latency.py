@@ -52,7 +52,8 @@ def test_outside_the_range_there_is_no_answer_unless_asked_for() -> None:
 
 
 def test_sizes_are_what_a_rank_puts_in() -> None:
-    """An all-gather's output and a reduce-scatter's output are taken back by the ranks; without ranks they do not count."""
+    """An all-gather's output and a reduce-scatter's output are taken back by the ranks; without ranks they do
+    not count."""
     out = {"bytes": 8000, "bytes_of": "output"}
     assert points({"op": "all_gather", "ranks": 8, **out}, op="all_gather") == ((1000, 10),)
     assert points({"op": "reduce_scatter", "ranks": 8, **out}, op="reduce_scatter") == ((64000, 10),)
@@ -62,7 +63,8 @@ def test_sizes_are_what_a_rank_puts_in() -> None:
 
 
 def test_one_mode_and_one_clock() -> None:
-    """Graphs before eager, walls before kernels, and never two mixed; the same size twice is averaged; in place is left out."""
+    """Graphs before eager, walls before kernels, and never two mixed; the same size twice is averaged; in
+    place is left out."""
     assert points({}, {"mode": "graph", "us": 5.0}) == ((1000, 5),)
     assert points({"mode": "graph", "measured": "kernel"}, {"us": 20.0}) == ((1000, 20),)
     assert points({}, {"us": 20.0}, {"us": 90.0, "is_in_place": True}) == ((1000, 15),)

@@ -15,7 +15,8 @@ from tests.support.builders import ingest_into
 
 
 def test_the_table_and_the_trace_of_14_kb(home: Home, shared_traces: Path) -> None:
-    """11.8 us a call in the table, 7.3 us as a kernel; a step's all-reduces are of that size, latency-bound over NVLink."""
+    """11.8 us a call in the table, 7.3 us as a kernel; a step's all-reduces are of that size, latency-bound
+    over NVLink."""
     captures = shared_traces / "captures"
     files = [
         *sorted((captures / "A_nccl_graph_b1").glob("*.json.gz")),
@@ -36,12 +37,17 @@ def test_the_table_and_the_trace_of_14_kb(home: Home, shared_traces: Path) -> No
 
 
 def test_small_traces_beside_their_own_table(home: Home, shared_traces: Path) -> None:
-    """Calls of no step, with arguments: each of four operations at three sizes beside both modes of the table."""
+    """Calls of no step, with arguments: each of four operations at three sizes beside both modes of the
+    table."""
     assert ingest_into(home, *sorted((shared_traces / "captures" / "G_micro").iterdir()), run="g").codes == []
     with reading(home) as con:
         counted = duck.rows(
             con,
-            "SELECT op, count(*), count(DISTINCT in_bytes), min(wait_share) > 0.5 FROM bench_vs_trace GROUP BY op ORDER BY op",
+            (
+                "SELECT op, count(*), count(DISTINCT in_bytes), min(wait_share) > 0.5 FROM bench_vs_trace "
+                "GROUP "
+                "BY op ORDER BY op"
+            ),
         )
     assert counted == [
         (op, 6, 3, True) for op in ("all_gather", "all_reduce", "all_to_all", "reduce_scatter")

@@ -11,7 +11,8 @@ from pipeline.lake.reading import reading
 
 
 def test_the_usual_step_of_a_run(served: Home) -> None:
-    """Tokens (padded), requests, complete steps, and time by row of the table; a row that is not there takes none."""
+    """Tokens (padded), requests, complete steps, and time by row of the table; a row that is not there takes
+    none."""
     with reading(served) as con:
         facts = step_facts(con, "two")
     assert (facts.source, facts.tokens, facts.global_tokens, facts.requests, facts.steps, facts.gpu_name) == (

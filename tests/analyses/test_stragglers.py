@@ -113,7 +113,10 @@ def test_refusals_are_listed_with_their_reason_and_first_position(tmp_path: Path
     assert found == [("all-gather", 2, first), ("all-reduce", 9, first), ("broadcast", 6, None)]
     assert [reason for (reason,) in table(refused, REFUSED, "reason")][1:] == [
         "the ranks have different numbers of calls in the step",
-        "ranks need not wait for each other in it, or its name does not tell (broadcast, reduce, gather, send and receive)",
+        (
+            "ranks need not wait for each other in it, or its name does not tell (broadcast, reduce, gather, "
+            "send and receive)"
+        ),
     ]
 
 
@@ -128,7 +131,8 @@ def test_fused_kernels_are_said_to_be_uncertain(tmp_path: Path) -> None:
 
 
 def test_several_possible_groups_are_refused_until_they_are_said(tmp_path: Path) -> None:
-    """Four ranks in two pairs: refused with what to say; then answered within each pair, and nobody waits for the other pair."""
+    """Four ranks in two pairs: refused with what to say; then answered within each pair, and nobody waits for
+    the other pair."""
     home = Home(tmp_path / "home")
     planted = Planted(ranks=4, groups=((0, 1), (2, 3)), slow={(1, 1, 2): 50_000, (2, 2, 3): 20_000})
     files = planted.write(tmp_path)
@@ -149,7 +153,8 @@ def test_several_possible_groups_are_refused_until_they_are_said(tmp_path: Path)
 
 
 def test_the_recorded_ranks_are_compared_call_by_call(tmp_path: Path) -> None:
-    """Every collective of the demo is answered, its parts add up, and the ranks' clocks agree to a microsecond."""
+    """Every collective of the demo is answered, its parts add up, and the ranks' clocks agree to a
+    microsecond."""
     home = Home(tmp_path / "home")
     ingest_into(home, *sorted(DEMO_TRACES.glob("*.json.gz")), run="x")
     waiting, _, clocks, refused = answers(home)

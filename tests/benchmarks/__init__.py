@@ -1,1 +1,2 @@
-"""Ratios against other readers, at two file sizes: `python -m tests.benchmarks.ingest`. Not collected by pytest."""
+"""Ratios against other readers, at two file sizes: `python -m tests.benchmarks.ingest`. Not collected by
+pytest."""

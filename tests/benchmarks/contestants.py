@@ -1,7 +1,9 @@
-"""One contestant on one file in a process of its own: `python -m tests.benchmarks.contestants NAME FILE FOLDER`.
+"""One contestant on one file in a process of its own: `python -m tests.benchmarks.contestants NAME FILE
+FOLDER`.
 
-Imports stand before the clock: what is compared is the work on the file. Prints one JSON object; `null` if the
-contestant is not installed. Runs in any interpreter (peers may need one of their own), so nothing is imported on top.
+Imports stand before the clock: what is compared is the work on the file. Prints one JSON object; `null` if
+the contestant is not installed. Runs in any interpreter (peers may need one of their own), so nothing is
+imported on top.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Writes a vLLM-like Kineto trace of a wanted size: deterministic, in bounded memory, in the layout of a real capture.
+"""Writes a vLLM-like Kineto trace of a wanted size: deterministic, in bounded memory, in the layout of a real
+capture.
 
-Two flavours. `graph`: decode steps replayed from CUDA graphs with Python stacks recorded; per step 1783 kernels with
-their flows, 5000 Python frames, and few operators and calls (the mix of a captured worker of tensor parallel 2).
-`eager`: no graphs and no stacks; per step 918 kernels, 5900 operators, 2800 calls and their flows.
+Two flavours. `graph`: decode steps replayed from CUDA graphs with Python stacks recorded; per step 1783
+kernels with their flows, 5000 Python frames, and few operators and calls (the mix of a captured worker of
+tensor parallel 2). `eager`: no graphs and no stacks; per step 918 kernels, 5900 operators, 2800 calls and
+their flows.
 """
 
 from __future__ import annotations
@@ -18,31 +20,54 @@ START_NS = 5_111_701_276_371_856
 """Times are relative to the base, as large as a machine that is up for months writes them."""
 PID, STREAM = 1817, 17
 
-_ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, std::array<char*, 1ul> >(int, at::native::FillFunctor<int>, std::array<char*, 1ul>)"  # noqa: E501
-_INDEX = "void at::native::index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<at::native::index_kernel_impl<at::native::OpaqueType<4> >(at::TensorIteratorBase&, c10::ArrayRef<long>, c10::ArrayRef<long>)::{lambda(char*, char const*, long)#1}>(at::TensorIteratorBase&, c10::ArrayRef<long>, c10::ArrayRef<long>)::{lambda(int)#1}>(long)"  # noqa: E501
+_ELEMENTWISE = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, "
+    "std::array<char*, 1ul> >(int, at::native::FillFunctor<int>, std::array<char*, 1ul>)"
+)
+_INDEX = (
+    "void at::native::index_elementwise_kernel<128, 4, "
+    "at::native::gpu_index_kernel<at::native::index_kernel_impl<at::native::OpaqueType<4> "
+    ">(at::TensorIteratorBase&, c10::ArrayRef<long>, c10::ArrayRef<long>)::{lambda(char*, char const*, "
+    "long)#1}>(at::TensorIteratorBase&, c10::ArrayRef<long>, "
+    "c10::ArrayRef<long>)::{lambda(int)#1}>(long)"
+)
 _ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-_MARLIN_MOE = "void marlin_moe_wna16::Marlin<1125899906909960l, 128, 1, 8, 4, true, 4, 8, false>(int4 const*, int4 const*, int4*, int4*, int4 const*, float const*)"  # noqa: E501
+_MARLIN_MOE = (
+    "void marlin_moe_wna16::Marlin<1125899906909960l, 128, 1, 8, 4, true, 4, 8, false>(int4 "
+    "const*, int4 const*, int4*, int4*, int4 const*, float const*)"
+)
 LAYER = (
     ("triton_red_fused_min_latency_fused_qkv_a_proj_rms_norm_1", 2_177),
     ("nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT", 6_112),
-    ("void cublasLt::splitKreduce_kernel<32, 16, int, __nv_bfloat16, __nv_bfloat16, float, __nv_bfloat16>(cublasLt::cublasSplitKParams<float>)", 2_400),  # noqa: E501
+    (("void cublasLt::splitKreduce_kernel<32, 16, int, __nv_bfloat16, __nv_bfloat16, float, "
+     "__nv_bfloat16>(cublasLt::cublasSplitKParams<float>)"), 2_400),
     ("triton_poi_fused_cat_view_2", 1_536),
-    ("void vllm::rotary_embedding_kernel<c10::BFloat16, false>(long const*, c10::BFloat16*, c10::BFloat16*, c10::BFloat16 const*, int)", 1_920),
-    ("void vllm::concat_and_cache_mla_kernel<__nv_bfloat16, __nv_bfloat16, (vllm::Fp8KVCacheDataType)0>(__nv_bfloat16 const*)", 1_664),
+    (("void vllm::rotary_embedding_kernel<c10::BFloat16, false>(long const*, c10::BFloat16*, c10::BFloat16*, "
+     "c10::BFloat16 const*, int)"), 1_920),
+    (("void vllm::concat_and_cache_mla_kernel<__nv_bfloat16, __nv_bfloat16, "
+     "(vllm::Fp8KVCacheDataType)0>(__nv_bfloat16 const*)"), 1_664),
     (_ELEMENTWISE, 768),
-    ("void flash::flash_fwd_splitkv_mla_kernel<Flash_fwd_kernel_traits_mla<576, 64, 64, 8, cutlass::bfloat16_t, 512>, true>(Flash_fwd_mla_params)", 14_048),  # noqa: E501
-    ("void flash::flash_fwd_splitkv_mla_combine_kernel<cutlass::bfloat16_t, float, long, 512, 32>(Flash_fwd_mla_params)", 3_040),
+    (("void flash::flash_fwd_splitkv_mla_kernel<Flash_fwd_kernel_traits_mla<576, 64, 64, 8, "
+     "cutlass::bfloat16_t, 512>, true>(Flash_fwd_mla_params)"), 14_048),
+    (("void flash::flash_fwd_splitkv_mla_combine_kernel<cutlass::bfloat16_t, float, long, 512, "
+     "32>(Flash_fwd_mla_params)"), 3_040),
     ("nvjet_sm90_tst_64x8_64x16_2x1_v_bz_splitK_TNT", 5_024),
     (_ALL_REDUCE, 7_200),
     ("triton_red_fused_add_rms_norm_0", 2_496),
     ("nvjet_sm90_tst_32x64_64x16_1x2_h_bz_TNN", 4_160),
-    ("void vllm::moe::grouped_topk_fused_kernel<float, float, int, (vllm::moe::ScoringFunc)1>(float*, float*, int*, float const*)", 5_280),
-    ("void vllm::moe::moe_align_block_size_kernel<int>(int const*, int*, int*, int*, int, int, int, unsigned long)", 4_832),
+    (("void vllm::moe::grouped_topk_fused_kernel<float, float, int, (vllm::moe::ScoringFunc)1>(float*, "
+     "float*, int*, float const*)"), 5_280),
+    (("void vllm::moe::moe_align_block_size_kernel<int>(int const*, int*, int*, int*, int, int, int, "
+      "unsigned "
+     "long)"), 4_832),
     ("void vllm::moe::count_and_sort_expert_tokens_kernel<int>(int const*, int*, int*, unsigned long)", 2_080),
     (_MARLIN_MOE, 21_312),
-    ("void vllm::act_and_mul_kernel<c10::BFloat16, &(c10::BFloat16 vllm::silu_kernel<c10::BFloat16>(c10::BFloat16 const&)), true>(c10::BFloat16*)", 1_888),  # noqa: E501
+    (("void vllm::act_and_mul_kernel<c10::BFloat16, &(c10::BFloat16 "
+     "vllm::silu_kernel<c10::BFloat16>(c10::BFloat16 const&)), true>(c10::BFloat16*)"), 1_888),
     (_MARLIN_MOE, 17_760),
-    ("void at::native::reduce_kernel<128, 4, at::native::ReduceOp<c10::BFloat16, at::native::func_wrapper_t<c10::BFloat16, at::native::sum_functor> > >(at::native::ReduceOp<c10::BFloat16>)", 3_264),  # noqa: E501
+    (("void at::native::reduce_kernel<128, 4, at::native::ReduceOp<c10::BFloat16, "
+     "at::native::func_wrapper_t<c10::BFloat16, at::native::sum_functor> > "
+     ">(at::native::ReduceOp<c10::BFloat16>)"), 3_264),
     (_ALL_REDUCE, 7_360),
     (_INDEX, 2_048),
 )  # fmt: skip
@@ -240,7 +265,11 @@ def _gpu(mix: Mix, begin: int, length: int, ids: int) -> Iterator[str]:
     if at > begin + length:
         raise AssertionError("the kernels of a step do not fit into it")
     for n in range(mix.copies):
-        args = f'"External id": {ids + n},      "device": 0, "context": 1,      "stream": 21, "correlation": {ids + n},      "bytes": 1024, "memory bandwidth (GB/s)": 1.0666666666666667'  # noqa: E501
+        args = (
+            f'"External id": {ids + n},      "device": 0, "context": 1,      "stream": 21, '
+            '"correlation": '
+            f'{ids + n},      "bytes": 1024, "memory bandwidth (GB/s)": 1.0666666666666667'
+        )
         yield _complete(
             "gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 0, 21, begin + 1_000_000 + n * 2_000, 960, args
         )
@@ -249,8 +278,10 @@ def _gpu(mix: Mix, begin: int, length: int, ids: int) -> Iterator[str]:
 
 def _launch_args(n: int, correlation: int) -> str:
     return (
-        f'"queued": 0, "device": 0, "context": 1,      "stream": {STREAM}, "correlation": {correlation},      "registers per thread": {16 + n % 96},'
-        f'      "shared memory": {n % 7 * 1024},      "blocks per SM": 0.007576,      "warps per SM": 0.030303,      "grid": [{1 + n % 132}, 1, 1],'
+        f'"queued": 0, "device": 0, "context": 1,      "stream": {STREAM}, "correlation": {correlation},     '
+        f' "registers per thread": {16 + n % 96},'
+        f'      "shared memory": {n % 7 * 1024},      "blocks per SM": 0.007576,      "warps per SM": '
+        f'0.030303,      "grid": [{1 + n % 132}, 1, 1],'
         '      "block": [128, 1, 1],      "est. achieved occupancy %": 0'
     )
 
@@ -267,14 +298,18 @@ def _us(ns: int) -> str:
 
 def _complete(cat: str, name: str, pid: int, tid: int, start: int, dur: int, args: str) -> str:
     return (
-        f'  {{\n    "ph": "X", "cat": "{cat}", "name": "{name}", "pid": {pid}, "tid": {tid},\n    "ts": {_us(start)}, "dur": {_us(dur)},\n'
+        f'  {{\n    "ph": "X", "cat": "{cat}", "name": "{name}", "pid": {pid}, "tid": {tid},\n    "ts": '
+        f'{_us(start)}, "dur": {_us(dur)},\n'
         f'    "args": {{\n      {args}\n    }}\n  }}'
     )
 
 
 def _flow(phase: str, link: int, pid: int, tid: int, at: int) -> str:
     end = ', "bp": "e"' if phase == "f" else ""
-    return f'  {{\n    "ph": "{phase}", "id": {link}, "pid": {pid}, "tid": {tid}, "ts": {_us(at)},\n    "cat": "ac2g", "name": "ac2g"{end}\n  }}'
+    return (
+        f'  {{\n    "ph": "{phase}", "id": {link}, "pid": {pid}, "tid": {tid}, "ts": {_us(at)},\n    '
+        f'"cat": "ac2g", "name": "ac2g"{end}\n  }}'
+    )
 
 
 def main(write: Callable[[str], None] = print) -> None:

@@ -1,6 +1,8 @@
-"""`python -m tests.benchmarks.ingest`: stepledger against orjson, HTA and TraceLens in one run, as a Markdown table.
+"""`python -m tests.benchmarks.ingest`: stepledger against orjson, HTA and TraceLens in one run, as a Markdown
+table.
 
-CPU seconds are the measure (the machine may be busy with other things); each figure is the best of `--repeat` runs.
+CPU seconds are the measure (the machine may be busy with other things); each figure is the best of `--repeat`
+runs.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ def best(name: str, file: Path, python: str, repeat: int) -> Figures | None:
 
 
 def workers(file: Path, count: int, repeat: int) -> float:
-    """Wall seconds in which `count` workers of one thread each land WORKER_FILES files; the best of `repeat`."""
+    """Wall seconds in which `count` workers of one thread each land WORKER_FILES files; the best of
+    `repeat`."""
     return min(_workers(file, count) for _ in range(repeat))
 
 
@@ -140,7 +143,10 @@ def machine() -> str:
     """What the figures were measured on."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     versions = ", ".join(f"{name} {version(name)}" for name in ("duckdb", "orjson", "pyarrow"))
-    return f"{os.cpu_count()} cores, {memory:.0f} GB, {platform.machine()}, Python {platform.python_version()}, {versions}"
+    return (
+        f"{os.cpu_count()} cores, {memory:.0f} GB, {platform.machine()}, Python "
+        f"{platform.python_version()}, {versions}"
+    )
 
 
 def peer_versions(python: str) -> str:
@@ -181,7 +187,8 @@ def main() -> None:
             if not given.no_workers:
                 one, two = (workers(sizes[0], count, given.repeat) for count in (1, 2))
                 print(
-                    f"- {WORKER_FILES} files, two workers of one thread against one: {one / two:.2f}x (target: at least 1.7)"
+                    f"- {WORKER_FILES} files, two workers of one thread against one: {one / two:.2f}x "
+                    "(target: at least 1.7)"
                 )
             print(flush=True)
             for path in sizes:

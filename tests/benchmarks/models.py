@@ -1,7 +1,8 @@
 """`python -m tests.benchmarks.models`: CPU seconds of each model at two trace sizes, as a Markdown table.
 
-Linear or n log n means: ten times the events, at most eleven times the time. Models that take less than a tenth of a second
-at the large size are measured as well, but judged by nothing: their time is that of starting a query.
+Linear or n log n means: ten times the events, at most eleven times the time. Models that take less than a
+tenth of a second at the large size are measured as well, but judged by nothing: their time is that of
+starting a query.
 """
 
 from __future__ import annotations
@@ -65,11 +66,13 @@ def table(flavour: str, growth: float, small: dict[str, float], large: dict[str,
         is_slow = large[name] >= SMALLEST_S and ratio > target
         if name in WATCHED or is_slow:
             lines.append(
-                f"| {name} | {small[name]:.3f} | {large[name]:.3f} | {ratio:.1f} | {'missed' if is_slow else 'met'} |"
+                f"| {name} | {small[name]:.3f} | {large[name]:.3f} | {ratio:.1f} | "
+                f"{'missed' if is_slow else 'met'} |"
             )
     total = sum(large.values()) / sum(small.values())
     lines.append(
-        f"| all models | {sum(small.values()):.3f} | {sum(large.values()):.3f} | {total:.1f} | at most {target:.1f} |"
+        f"| all models | {sum(small.values()):.3f} | {sum(large.values()):.3f} | {total:.1f} | at most "
+        f"{target:.1f} |"
     )
     return lines
 

@@ -1,8 +1,8 @@
 """How fast and in how much memory a large nsys report is read: `python -m tests.benchmarks.nsys`.
 
-Writes a .sqlite of 2 million kernels and 5 million runtime calls, and one of half that size, reads each in a process of its
-own, and prints rows per second, CPU seconds and peak memory. If nsys-ai is on PATH, the Parquet cache that it makes of the
-same file (`nsys-ai warm`) is timed in the same run, as a ratio.
+Writes a .sqlite of 2 million kernels and 5 million runtime calls, and one of half that size, reads each in a
+process of its own, and prints rows per second, CPU seconds and peak memory. If nsys-ai is on PATH, the
+Parquet cache that it makes of the same file (`nsys-ai warm`) is timed in the same run, as a ratio.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ PEAK_MB = 350
 
 
 def write_report(path: Path, kernels: int, calls: int) -> Path:
-    """A report of two processes; rows are made by sqlite itself, so that memory stays small whatever the size."""
+    """A report of two processes; rows are made by sqlite itself, so that memory stays small whatever the
+    size."""
     processes = [Process(100 + n, f"VLLM::Worker_TP{n}") for n in range(PROCESSES)]
     report = Report(
         processes,
@@ -49,7 +50,8 @@ def write_report(path: Path, kernels: int, calls: int) -> Path:
     con.execute("PRAGMA journal_mode = OFF")
     con.execute("PRAGMA synchronous = OFF")
     con.execute(
-        "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER NOT NULL, end INTEGER NOT NULL, eventClass INTEGER NOT NULL, globalTid INTEGER, "
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER NOT NULL, end INTEGER NOT NULL, eventClass "
+        "INTEGER NOT NULL, globalTid INTEGER, "
         "correlationId INTEGER, nameId INTEGER NOT NULL, returnValue INTEGER NOT NULL, callchainId INTEGER)"
     )
     process = (
@@ -58,10 +60,14 @@ def write_report(path: Path, kernels: int, calls: int) -> Path:
     columns = [row[1] for row in con.execute("PRAGMA table_info(CUPTI_ACTIVITY_KIND_KERNEL)")]
     values = {
         "start": "10000 + 1000 * n", "end": "10000 + 1000 * n + 500 + n % 4000", "deviceId": f"n % {PROCESSES}", "streamId": "7 + n % 3",
-        "correlationId": f"n / {PROCESSES}", "globalPid": process, "demangledName": f"{first} + 2 * (n % {NAMES})",
+        "correlationId": f"n / {PROCESSES}", "globalPid": process, "demangledName": (f"{first} + 2 * (n % "
+                                                                                    f"{NAMES})"),
         "shortName": f"{first} + 2 * (n % {NAMES}) + 1", "graphNodeId": "n % 1763", "mangledName": "NULL", "greenContextId": "NULL",
     }  # fmt: skip
-    series = "WITH RECURSIVE series (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM series WHERE n + 1 < {}) INSERT INTO {} SELECT {} FROM series"
+    series = (
+        "WITH RECURSIVE series (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM series WHERE n + 1 < {}) "
+        "INSERT INTO {} SELECT {} FROM series"
+    )
     con.execute(
         series.format(kernels, "CUPTI_ACTIVITY_KIND_KERNEL", ", ".join(values.get(c, "1") for c in columns))
     )
@@ -88,7 +94,8 @@ def read(path: Path) -> dict[str, float]:
 
 
 def warm_with_nsys_ai(program: str, path: Path) -> dict[str, float] | None:
-    """What `nsys-ai warm` takes to make its Parquet cache of the report, in a process of its own; None if it cannot.
+    """What `nsys-ai warm` takes to make its Parquet cache of the report, in a process of its own; None if it
+    cannot.
 
     It needs DuckDB's sqlite extension, which it downloads.
     """
@@ -148,14 +155,17 @@ def main() -> None:
             path = write_report(Path(name) / f"{kernels}.sqlite", kernels, calls)
             m = found[kernels] = _measure(path)
             print(
-                f"| {kernels} | {calls} | {path.stat().st_size / 1e6:.0f} | {m['seconds']:.1f} | {m['cpu']:.1f} "
+                f"| {kernels} | {calls} | {path.stat().st_size / 1e6:.0f} | {m['seconds']:.1f} | "
+                f"{m['cpu']:.1f} "
                 f"| {(kernels + calls) / m['seconds']:.0f} | {m['peak_mb']:.0f} |",
                 flush=True,
             )
         half, full = found.values()
         ratio = full["peak_mb"] / half["peak_mb"]
         print(
-            f"\npeak of the whole over the half: {ratio:.2f} (flat is up to {FLAT}); the target for the peak is {PEAK_MB} MB"
+            f"\npeak of the whole over the half: {ratio:.2f} (flat is up to {FLAT}); the target for the "
+            "peak "
+            f"is {PEAK_MB} MB"
         )
         program = shutil.which(given.nsys_ai)
         if program is None:
@@ -166,8 +176,10 @@ def main() -> None:
             print("nsys-ai warm failed (it downloads DuckDB's sqlite extension): not compared")
             return
         print(
-            f"nsys-ai warm takes {other['seconds']:.1f} s for the larger file ({other['cpu']:.1f} s CPU, {other['peak_mb']:.0f} MB peak): "
-            f"{other['seconds'] / full['seconds']:.2f} times the seconds, {other['cpu'] / full['cpu']:.2f} times the CPU of stepledger"
+            f"nsys-ai warm takes {other['seconds']:.1f} s for the larger file ({other['cpu']:.1f} s CPU, "
+            f"{other['peak_mb']:.0f} MB peak): "
+            f"{other['seconds'] / full['seconds']:.2f} times the seconds, {other['cpu'] / full['cpu']:.2f} "
+            "times the CPU of stepledger"
         )
 
 

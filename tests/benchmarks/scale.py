@@ -1,7 +1,8 @@
-"""`python -m tests.benchmarks.scale`: many ranks of one run, and many small runs: time, memory and disk, as Markdown tables.
+"""`python -m tests.benchmarks.scale`: many ranks of one run, and many small runs: time, memory and disk, as
+Markdown tables.
 
-The default is the size of a cluster's capture: 256 ranks x 40 steps x 1783 kernels (18 million), ingested, built and
-queried by the installed command on this machine's cores.
+The default is the size of a cluster's capture: 256 ranks x 40 steps x 1783 kernels (18 million), ingested,
+built and queried by the installed command on this machine's cores.
 """
 
 from __future__ import annotations
@@ -25,16 +26,24 @@ from tests.benchmarks.generate import BASE_NS, LAYER
 
 KERNELS = 1783
 _HEAD = (
-    '{"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H200"}], "distributedInfo": {"backend": "nccl", "rank": %d, '
+    '{"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H200"}], "distributedInfo": '
+    '{"backend": "nccl", "rank": %d, '
     '"world_size": %d}, "baseTimeNanoseconds": %d, "traceEvents": [\n'
 )
 _STEP_NS = 12_000_000
-STEP_BREAKDOWN = "SELECT step, category, sum(busy_ns) FROM step_breakdown WHERE run_id = '{run}' AND rank = 3 GROUP BY ALL ORDER BY ALL"
-ACROSS_RUNS = "SELECT run_id, ms_p50, share FROM run_breakdown WHERE rollup = 'AllReduce' AND phase = 'decode' ORDER BY ms_p50 DESC LIMIT 20"
+STEP_BREAKDOWN = (
+    "SELECT step, category, sum(busy_ns) FROM step_breakdown WHERE run_id = '{run}' AND rank = "
+    "3 GROUP BY ALL ORDER BY ALL"
+)
+ACROSS_RUNS = (
+    "SELECT run_id, ms_p50, share FROM run_breakdown WHERE rollup = 'AllReduce' AND phase = "
+    "'decode' ORDER BY ms_p50 DESC LIMIT 20"
+)
 
 
 def write_rank(path: Path, rank: int, ranks: int, steps: int, kernels: int = KERNELS) -> None:
-    """A trace of one rank: per step an annotation, a graph launch, and `kernels` kernels of the replay, ordered and gap-free."""
+    """A trace of one rank: per step an annotation, a graph launch, and `kernels` kernels of the replay,
+    ordered and gap-free."""
     with gzip.open(path, "wt", compresslevel=1, encoding="utf-8") as out:
         out.write(_HEAD % (rank, ranks, BASE_NS))
         out.write(",\n".join(_events(rank, steps, kernels)))
@@ -47,18 +56,21 @@ def _events(rank: int, steps: int, kernels: int) -> Iterator[str]:
         begin = 1_000_000_000 + step * _STEP_NS + rank * 137
         link = step + 1
         yield (
-            f'{{"ph": "X", "cat": "user_annotation", "name": "execute_context_0(0)_generation_1(1)", "pid": 1, "tid": 1, '
+            f'{{"ph": "X", "cat": "user_annotation", "name": "execute_context_0(0)_generation_1(1)", "pid": '
+            '1, "tid": 1, '
             f'"ts": {_us(begin)}, "dur": 900.000}}'
         )
         yield (
-            f'{{"ph": "X", "cat": "cuda_runtime", "name": "cudaGraphLaunch", "pid": 1, "tid": 1, "ts": {_us(begin + 1000)}, "dur": 90.000, '
+            f'{{"ph": "X", "cat": "cuda_runtime", "name": "cudaGraphLaunch", "pid": 1, "tid": 1, "ts": '
+            f'{_us(begin + 1000)}, "dur": 90.000, '
             f'"args": {{"correlation": {link}}}}}'
         )
         at = begin + 2_000_000
         for number, (name, dur_ns) in enumerate(names):
             took = dur_ns + (rank * 31 + step * 17 + number * 7) % 97
             yield (
-                f'{{"ph": "X", "cat": "kernel", "name": "{name}", "pid": 0, "tid": 7, "ts": {_us(at)}, "dur": {_us(took)}, '
+                f'{{"ph": "X", "cat": "kernel", "name": "{name}", "pid": 0, "tid": 7, "ts": {_us(at)}, '
+                f'"dur": {_us(took)}, '
                 f'"args": {{"device": 0, "stream": 7, "correlation": {link}}}}}'
             )
             at += took + 120
@@ -106,7 +118,11 @@ def one_big_run(folder: Path, ranks: int, steps: int, options: Sequence[str]) ->
     dropped.mkdir(parents=True)
     for rank in range(ranks):
         write_rank(dropped / f"big-rank-{rank}.json.gz", rank, ranks, steps)
-    yield f"One run: {ranks} ranks x {steps} steps x {KERNELS} kernels = {ranks * steps * KERNELS / 1e6:.1f} M, {disk_mb(dropped):.0f} MB of gz."
+    yield (
+        f"One run: {ranks} ranks x {steps} steps x {KERNELS} kernels = "
+        f"{ranks * steps * KERNELS / 1e6:.1f} "
+        f"M, {disk_mb(dropped):.0f} MB of gz."
+    )
     yield ""
     yield "| command | wall s | CPU s | peak MB (largest process so far) |"
     yield "|---|---:|---:|---:|"
@@ -114,12 +130,18 @@ def one_big_run(folder: Path, ranks: int, steps: int, options: Sequence[str]) ->
         wall, cpu, peak = measured(["--home", str(home), *arguments, *options])
         yield f"| {arguments[0]} | {wall:.0f} | {cpu:.0f} | {peak:.0f} |"
     yield ""
-    yield f"Disk: raw {disk_mb(home / 'lake' / 'raw'):.0f} MB, marts {disk_mb(home / 'lake' / 'marts'):.0f} MB."
-    yield f"`step_breakdown` of one rank of the run: {query_ms(home, STEP_BREAKDOWN.format(run='big')):.0f} ms (target under 100)."
+    yield (
+        f"Disk: raw {disk_mb(home / 'lake' / 'raw'):.0f} MB, marts {disk_mb(home / 'lake' / 'marts'):.0f} MB."
+    )
+    yield (
+        f"`step_breakdown` of one rank of the run: {query_ms(home, STEP_BREAKDOWN.format(run='big')):.0f} "
+        "ms (target under 100)."
+    )
 
 
 def many_runs(folder: Path, runs: int) -> Iterator[str]:
-    """One small run built for real and its marts copied under other names; a question over all, before and after `compact`."""
+    """One small run built for real and its marts copied under other names; a question over all, before and
+    after `compact`."""
     home, dropped = folder / "home", folder / "small"
     dropped.mkdir(parents=True)
     for rank in range(2):
@@ -132,7 +154,10 @@ def many_runs(folder: Path, runs: int) -> Iterator[str]:
     one = STEP_BREAKDOWN.format(run="small-0007").replace("rank = 3", "rank = 1")
     yield f"| a folder each | {query_ms(home, one):.0f} | {query_ms(home, ACROSS_RUNS):.0f} |"
     measured(["--home", str(home), "compact", "--older-than-days", "0"])
-    yield f"| compacted, the folders still there for those who read them | {query_ms(home, one):.0f} | {query_ms(home, ACROSS_RUNS):.0f} |"
+    yield (
+        f"| compacted, the folders still there for those who read them | {query_ms(home, one):.0f} | "
+        f"{query_ms(home, ACROSS_RUNS):.0f} |"
+    )
     manifest = home / "lake" / "compact" / "manifest.json"
     said = orjson.loads(manifest.read_bytes())
     manifest.write_bytes(orjson.dumps(said | {"made_at": dict.fromkeys(said["made_at"], 0.0)}))
@@ -141,7 +166,8 @@ def many_runs(folder: Path, runs: int) -> Iterator[str]:
 
 
 def _copy_run(home: Path, source: str, runs: int) -> None:
-    """The marts, results of checks and raw folders of a run under other ids, with the id replaced in every table."""
+    """The marts, results of checks and raw folders of a run under other ids, with the id replaced in every
+    table."""
     with duckdb.connect() as con:
         for number in range(runs - 1):
             run = f"{source}-{number:04d}"
@@ -153,7 +179,8 @@ def _copy_run(home: Path, source: str, runs: int) -> None:
                 target.mkdir(parents=True)
                 for file in (home / "lake" / layer / f"run_id={source}").glob("*.parquet"):
                     con.execute(
-                        f"COPY (SELECT * REPLACE ('{run}' AS run_id) FROM read_parquet('{file}', hive_partitioning = false)) "
+                        f"COPY (SELECT * REPLACE ('{run}' AS run_id) FROM read_parquet('{file}', "
+                        "hive_partitioning = false)) "
                         f"TO '{target / file.name}' (FORMAT parquet, COMPRESSION zstd)"
                     )
 

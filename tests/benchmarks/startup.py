@@ -1,6 +1,8 @@
-"""`python -m tests.benchmarks.startup`: CPU seconds that commands take on the demo, beside what DuckDB alone takes, as a Markdown table.
+"""`python -m tests.benchmarks.startup`: CPU seconds that commands take on the demo, beside what DuckDB alone
+takes, as a Markdown table.
 
-CPU seconds (user and system) of the whole process are the measure; each figure is the best of `--repeat` runs.
+CPU seconds (user and system) of the whole process are the measure; each figure is the best of `--repeat`
+runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A kill at any instant loses nothing, doubles nothing and leaves no debris (`make soak`: at a hundred points)."""
+"""A kill at any instant loses nothing, doubles nothing and leaves no debris (`make soak`: at a hundred
+points)."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str
 def test_after_a_kill_the_next_start_makes_what_an_undisturbed_one_makes(
     undisturbed: tuple[int, dict[str, Any]], tmp_path: Path, part: int
 ) -> None:
-    """Raw tables, marts, results of checks, facts, archive, quarantine and exports are equal; nothing unfinished is left."""
+    """Raw tables, marts, results of checks, facts, archive, quarantine and exports are equal; nothing
+    unfinished is left."""
     total, expected = undisturbed
     assert difference(tmp_path / "home", 1 + part * (total - 1) // (SPREAD - 1), expected) is None
 

@@ -134,7 +134,8 @@ def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def shared(_shared: Cluster) -> Iterator[Cluster]:
-    """The scheduler that tests share, without workers; that it has another toolz and no stepledger is fine."""
+    """The scheduler that tests share, without workers; that it has another toolz and no stepledger is
+    fine."""
     yield _shared
     _kill(*_shared.workers)
     _shared.workers.clear()
@@ -161,7 +162,8 @@ def filled(tmp_path: Path) -> Home:
 def _command(
     home: Path, *options: str, cwd: Path = ROOT, connect_s: float = 60.0, patience_s: float = 60.0
 ) -> subprocess.Popen[str]:
-    """`stepledger run`. A cluster that works is waited for as long as a loaded machine needs; one that does not, is not."""
+    """`stepledger run`. A cluster that works is waited for as long as a loaded machine needs; one that does
+    not, is not."""
     code = COMMAND.format(connect_s=connect_s, patience_s=patience_s)
     arguments = [sys.executable, "-c", code, "--home", str(home), "run", *options]
     pipe = subprocess.PIPE

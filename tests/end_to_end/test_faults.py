@@ -1,4 +1,5 @@
-"""An error of the file system or of DuckDB at any point: the watcher goes on and loses nothing (`make soak`: at a hundred points)."""
+"""An error of the file system or of DuckDB at any point: the watcher goes on and loses nothing (`make soak`:
+at a hundred points)."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str
 def test_after_an_error_the_watcher_makes_what_an_undisturbed_one_makes(
     undisturbed: tuple[int, dict[str, Any]], tmp_path: Path, part: int
 ) -> None:
-    """No hang, nothing escapes the watcher, the lock is free afterwards, and everything is made in the end."""
+    """No hang, nothing escapes the watcher, the lock is free afterwards, and everything is made in the
+    end."""
     total, expected = undisturbed
     at = 1 + part * (total - 1) // (SPREAD - 1)
     assert difference(tmp_path / "home", at, KINDS[part % len(KINDS)], expected) is None

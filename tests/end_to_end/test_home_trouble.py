@@ -61,7 +61,8 @@ def fill(folder: Path, leave_bytes: int) -> Path:
 
 @pytest.mark.parametrize("leave_bytes", [0, 8_000, 40_000, 120_000, 300_000])
 def test_a_full_disk_loses_nothing(small_disk: Path, tmp_path: Path, leave_bytes: int) -> None:
-    """Wherever the space runs out: exit 2 with the reason, no trace quarantined; with space again everything is made."""
+    """Wherever the space runs out: exit 2 with the reason, no trace quarantined; with space again everything
+    is made."""
     home = filled(small_disk / "home", tmp_path)
     ballast = fill(small_disk, leave_bytes)
     done = command("--home", home.root, "run", "--workers", "1")
@@ -170,7 +171,8 @@ def test_what_duckdb_says_of_a_full_disk_is_known(small_disk: Path) -> None:
 
 
 def test_a_clock_that_goes_back_harms_nothing(home: Home, tmp_path: Path) -> None:
-    """A build of the future is kept and not removed before its time; files of the future wait, and are read in time."""
+    """A build of the future is kept and not removed before its time; files of the future wait, and are read
+    in time."""
     traces = pair(tmp_path)
     for path in traces:
         dropped = drop(home, path, f"serve/{path.name}")

@@ -1,4 +1,5 @@
-"""What may lie in an inbox that others write to, end to end: a good trace goes through beside it all, and nothing leaves the inbox."""
+"""What may lie in an inbox that others write to, end to end: a good trace goes through beside it all, and
+nothing leaves the inbox."""
 
 from __future__ import annotations
 
@@ -120,7 +121,8 @@ def void(_value: object) -> None:
 
 @pytest.fixture
 def beside(home: Home, tmp_path: Path) -> Iterator[Home]:
-    """A home with a good trace in its inbox; folders too deep for pytest's own cleaning are removed afterwards."""
+    """A home with a good trace in its inbox; folders too deep for pytest's own cleaning are removed
+    afterwards."""
     drop(home, rank_trace(tmp_path / "t-rank-0.json", ranks=1), "good/t-rank-0.json")
     yield home
     subprocess.run(["rm", "-rf", str(home.inbox)], check=True)
@@ -128,7 +130,8 @@ def beside(home: Home, tmp_path: Path) -> Iterator[Home]:
 
 @pytest.mark.parametrize("what", HOSTILE)
 def test_a_good_trace_goes_through_beside(beside: Home, tmp_path: Path, what: str) -> None:
-    """`run`, `status`, `retry` and `run` again end with a named exit code, without a traceback; nothing is outside the home."""
+    """`run`, `status`, `retry` and `run` again end with a named exit code, without a traceback; nothing is
+    outside the home."""
     HOSTILE[what](beside)
     outside = {p.name for p in tmp_path.iterdir()}
     for name, codes in (
@@ -148,7 +151,8 @@ def test_a_good_trace_goes_through_beside(beside: Home, tmp_path: Path, what: st
 
 
 def test_a_reason_among_dropped_files_is_a_file(beside: Home, tmp_path: Path) -> None:
-    """It goes to the quarantine with a reason of its own and back with `retry`; nothing is moved where it says."""
+    """It goes to the quarantine with a reason of its own and back with `retry`; nothing is moved where it
+    says."""
     _old_note(beside)
     (tmp_path / "victim").mkdir()
     drain(beside, QUIET)
@@ -184,7 +188,8 @@ def test_what_cannot_be_looked_at_is_named_and_left(beside: Home) -> None:
 def test_a_folder_exchanged_for_a_link_while_others_are_read(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between listing and reading the folder becomes a link to one that only the service may read: nothing of it is read or moved."""
+    """Between listing and reading the folder becomes a link to one that only the service may read: nothing of
+    it is read or moved."""
     private = tmp_path / "private"
     private.mkdir()
     rank_trace(private / "secret.json", ranks=1)
@@ -308,7 +313,8 @@ def test_a_spill_folder_that_cannot_be_made_is_said(home: Home, command_name: st
 
 
 def test_what_is_made_of_a_private_file_is_private(home: Home, tmp_path: Path) -> None:
-    """Raw tables, marts, results, page, export and compacted tables; those of a file that all may read can be read by all."""
+    """Raw tables, marts, results, page, export and compacted tables; those of a file that all may read can be
+    read by all."""
     for run, mode in (("private", 0o600), ("public", 0o644)):
         drop(home, rank_trace(tmp_path / f"{run}.json", ranks=1), f"{run}/t-rank-0.json").chmod(mode)
     for arguments in (("run",), ("check",), ("compact", "--older-than-days", "0")):

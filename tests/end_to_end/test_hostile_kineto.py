@@ -1,4 +1,5 @@
-"""Kineto input that fights back, through `stepledger run`: one row is one case, and a good trace goes through beside them all."""
+"""Kineto input that fights back, through `stepledger run`: one row is one case, and a good trace goes through
+beside them all."""
 
 from __future__ import annotations
 
@@ -86,7 +87,8 @@ def holds(data: bytes) -> Maker:
 
 @dataclass(frozen=True)
 class Kept:
-    """A file that is read: what its trace must show. A cut file is a run of its own, for its verdict; the others share one."""
+    """A file that is read: what its trace must show. A cut file is a run of its own, for its verdict; the
+    others share one."""
 
     make: Maker
     kernels: int = KERNELS
@@ -403,7 +405,8 @@ def _verdicts(home: Home) -> dict[str, str]:
 
 @pytest.mark.parametrize("what", KEPT)
 def test_what_can_be_read_lands(kept: Done, what: str) -> None:
-    """Every complete event is booked, everything else is an issue by name, and the file goes to the archive."""
+    """Every complete event is booked, everything else is an issue by name, and the file goes to the
+    archive."""
     case, (run, name) = KEPT[what], _place(what)
     key = [kept.home.run_id_for(run), as_text(name)]
     with opened(kept.home) as con:
@@ -413,7 +416,10 @@ def test_what_can_be_read_lands(kept: Done, what: str) -> None:
         key[1] = trace_id
         issues = duck.rows(
             con,
-            "SELECT code, sum(count)::BIGINT FROM raw.issue WHERE run_id = $1 AND trace_id = $2 GROUP BY code",
+            (
+                "SELECT code, sum(count)::BIGINT FROM raw.issue WHERE run_id = $1 AND trace_id = $2 GROUP BY "
+                "code"
+            ),
             key,
         )
         ((kernels,),) = duck.rows(
@@ -430,7 +436,8 @@ def test_a_cut_file_warns(kept: Done, what: str) -> None:
 
 
 def test_what_can_be_read_is_no_failure_of_a_trace(kept: Done) -> None:
-    """GPU work without its time fails the checks of its run (5); no file was unreadable (3), and the good one is there."""
+    """GPU work without its time fails the checks of its run (5); no file was unreadable (3), and the good one
+    is there."""
     assert kept.process.returncode == 5
     assert "quarantined" not in kept.process.stderr
     assert list(kept.home.inbox.iterdir()) == []
@@ -450,7 +457,8 @@ def _reads_everything(folder: Path) -> bool:
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_cannot_be_read_is_quarantined_with_the_reason(refused: Done, tmp_path: Path, what: str) -> None:
-    """The file itself, or the link and not its target, with a message on its substance; nothing of it is landed."""
+    """The file itself, or the link and not its target, with a message on its substance; nothing of it is
+    landed."""
     if what == "no permission" and _reads_everything(tmp_path):
         pytest.skip("this user may read everything")
     case, run = REFUSED[what], _id(what)

@@ -1,4 +1,5 @@
-"""nsys reports that fight back, through `stepledger run`: each is read whole, refused with its reason, or left alone, and costs no other file."""
+"""nsys reports that fight back, through `stepledger run`: each is read whole, refused with its reason, or
+left alone, and costs no other file."""
 
 from __future__ import annotations
 
@@ -179,7 +180,10 @@ CASES = {
 ENDLESS_KERNELS = f"{ENDLESS} SELECT {', '.join(f'i AS {c}' for c in columns_of(KERNELS))} FROM endless"
 READ = ", ".join(c for c in columns_of(KERNELS) if c in TABLES[KERNELS])
 FIRST_TWO = "ORDER BY rowid LIMIT 2"
-MANY_VIEWS = f"INSERT INTO sqlite_master {ENDLESS} SELECT 'view', 'v' || i, 'v' || i, 0, 'CREATE VIEW v' || i || ' AS SELECT 1' FROM endless LIMIT 5001"
+MANY_VIEWS = (
+    f"INSERT INTO sqlite_master {ENDLESS} SELECT 'view', 'v' || i, 'v' || i, 0, 'CREATE VIEW v' || "
+    "i || ' AS SELECT 1' FROM endless LIMIT 5001"
+)
 BOMBS = {
     "generated_column": Case(
         instead_of(
@@ -202,7 +206,10 @@ BOMBS = {
         instead_of(
             KERNELS,
             f"CREATE VIEW source AS {ENDLESS_KERNELS}",
-            f"CREATE VIRTUAL TABLE {KERNELS} USING fts5({', '.join(columns_of(KERNELS))}, content = 'source')",
+            (
+                f"CREATE VIRTUAL TABLE {KERNELS} USING fts5({', '.join(columns_of(KERNELS))}, content = "
+                "'source')"
+            ),
         ),
         "refused",
         f"{KERNELS}: found a virtual table, wanted an ordinary table, as nsys writes it",
@@ -264,7 +271,10 @@ BOMBS = {
             f"CREATE TABLE other (a, b TEXT GENERATED ALWAYS AS ({HUGE}))",
             "INSERT INTO other VALUES (1)",
             "CREATE VIRTUAL TABLE words USING fts5(a, content = 'pragma_quick_check')",
-            f"CREATE TRIGGER again AFTER INSERT ON {KERNELS} BEGIN INSERT INTO {KERNELS} SELECT * FROM {KERNELS}; END",
+            (
+                f"CREATE TRIGGER again AFTER INSERT ON {KERNELS} BEGIN INSERT INTO {KERNELS} SELECT * FROM "
+                f"{KERNELS}; END"
+            ),
             "ANALYZE",
         ),
         "read",
@@ -304,7 +314,8 @@ BOMBS = {
         "a whole nsys export",
     ),
 }
-"""Files of kilobytes that would never be read to the end, or would fill the memory, and some that only look like that."""
+"""Files of kilobytes that would never be read to the end, or would fill the memory, and some that only look
+like that."""
 
 
 def _name_all_alike(tables: Tables) -> None:
@@ -348,7 +359,8 @@ def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _run(home: Home) -> Result:
-    """Run with a good report beside what is in the inbox; the good one must be read and built whatever the other is."""
+    """Run with a good report beside what is in the inbox; the good one must be read and built whatever the
+    other is."""
     settled(write_sqlite(home.inbox / "good.sqlite", tables_of(two_ranks())))
     done = CliRunner().invoke(app.app, ["--home", str(home.root), "run"])
     assert "read: good.sqlite into run good" in done.stderr
@@ -372,7 +384,8 @@ def _kernels(home: Home, run_id: str) -> list[tuple[object, ...]]:
 def test_a_hostile_report_is_read_refused_or_left_and_the_good_one_beside_it_is_read(
     home: Home, name: str
 ) -> None:
-    """Refused: exit 3, quarantined with its reason, no row of it. Read: the rows of the good one. Left: where it was, exit 0."""
+    """Refused: exit 3, quarantined with its reason, no row of it. Read: the rows of the good one. Left: where
+    it was, exit 0."""
     case, bad = CASES[name], home.inbox / "bad.sqlite"
     case.make(bad)
     for path in (bad, *bad.rglob("*")):
@@ -407,7 +420,8 @@ def test_a_strange_name_is_kept_whole(home: Home, text: str) -> None:
 def _locking(path: Path) -> Iterator[None]:
     """Another process that writes the database."""
     program = (
-        f"import sqlite3, sys; con = sqlite3.connect({str(path)!r}, isolation_level=None); con.execute('BEGIN EXCLUSIVE')\n"
+        f"import sqlite3, sys; con = sqlite3.connect({str(path)!r}, isolation_level=None); "
+        "con.execute('BEGIN EXCLUSIVE')\n"
         "print('locked', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
@@ -448,14 +462,15 @@ def test_a_report_that_is_locked_and_does_not_change_is_refused(home: Home) -> N
         done = _run(home)
     assert done.exit_code == ExitCode.TRACE, done.stderr
     assert (
-        "quarantined: bad.sqlite: the file: found a program that has locked it for writing, wanted a finished export."
-        in done.stderr
-    )
+        "quarantined: bad.sqlite: the file: found a program that has locked it for writing, wanted a "
+        "finished export."
+    ) in done.stderr
     assert not home.raw_run("bad").exists()
 
 
 def _bombed(root: Path, cases: dict[str, Case], *arguments: str) -> tuple[Home, int]:
-    """One run over a file of each case and a good one, in a process of its own; returns the home and the exit code."""
+    """One run over a file of each case and a good one, in a process of its own; returns the home and the exit
+    code."""
     home = Home(root)
     home.ensure()
     for name, case in {
@@ -506,7 +521,8 @@ def bombed(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_refused_by_what_it_is(bombed: Home, name: str) -> None:
-    """The reason names the table and what was found; what only looks like a bomb is read like the good report."""
+    """The reason names the table and what was found; what only looks like a bomb is read like the good
+    report."""
     _hold(bombed, name, BOMBS[name])
 
 

@@ -40,7 +40,11 @@ def test_every_step_of_every_rank_has_the_planted_integers(known: Home) -> None:
     """Calls and nanoseconds of each rollup in each decode step equal what was planted, exactly."""
     _, rows = run_query(
         known,
-        "SELECT rank, step, rollup, sum(calls)::BIGINT, sum(busy_ns)::BIGINT FROM step_breakdown WHERE phase = 'decode' GROUP BY ALL",
+        (
+            "SELECT rank, step, rollup, sum(calls)::BIGINT, sum(busy_ns)::BIGINT FROM step_breakdown WHERE "
+            "phase "
+            "= 'decode' GROUP BY ALL"
+        ),
     )
     assert len(rows) == known_answer.RANKS * DECODE_STEPS * len(known_answer.TABLE)
     for _, _, rollup, calls, busy_ns in rows:
@@ -51,16 +55,22 @@ def test_all_reduces_are_counted_by_kind(known: Home) -> None:
     """127 NCCL all-reduces a step with a mean of 79.09 us, and one custom one of 1,125 us, are told apart."""
     _, rows = run_query(
         known,
-        "SELECT DISTINCT subcategory, calls, busy_ns FROM step_breakdown WHERE phase = 'decode' AND category = 'allreduce' ORDER BY subcategory",
+        (
+            "SELECT DISTINCT subcategory, calls, busy_ns FROM step_breakdown WHERE phase = 'decode' AND "
+            "category "
+            "= 'allreduce' ORDER BY subcategory"
+        ),
     )
     assert rows == [("custom", 1, 1_125_000), ("nccl", 127, 127 * 79_090)]
 
 
 def test_the_table_is_the_campaigns_table(known: Home) -> None:
-    """The headline column prints 11.17, 3.32, 2.90, 2.40, 0.99 and 0.92 ms, with integer calls and their shares."""
+    """The headline column prints 11.17, 3.32, 2.90, 2.40, 0.99 and 0.92 ms, with integer calls and their
+    shares."""
     _, rows = run_query(
         known,
-        "SELECT rollup, printf('%.2f', ms_p50), calls_min, calls_mode, calls_max, round(100 * share, 1) FROM run_breakdown "
+        "SELECT rollup, printf('%.2f', ms_p50), calls_min, calls_mode, calls_max, round(100 * share, 1) FROM "
+        "run_breakdown "
         "WHERE phase = 'decode' ORDER BY ms_mean DESC",
     )
     assert rows == [
@@ -84,7 +94,8 @@ def test_the_prefill_step_is_not_counted_with_decode(known: Home) -> None:
 def test_more_passes_than_annotations_stay_integers_and_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """160 executed passes of 123 all-reduces under 155 annotations count 123 a step, never 127, and five passes are named."""
+    """160 executed passes of 123 all-reduces under 155 annotations count 123 a step, never 127, and five
+    passes are named."""
     home = Home(tmp_path / "home")
     ingest_into(home, write_trace(tmp_path / "a_rank0.json", known_answer.unannotated_events()), run="oddity")
     with reading(home) as con:
@@ -113,6 +124,8 @@ def test_sampling_behind_the_annotation_stays_with_its_step(tmp_path: Path) -> N
     )
     with duckdb.connect(str(home.database), read_only=True) as con:
         rows = con.sql(
-            "SELECT activity.phase, count(DISTINCT step), count(*) FROM activity WHERE category = 'sampling' GROUP BY ALL"
+            "SELECT activity.phase, count(DISTINCT step), count(*) FROM activity WHERE category = "
+            "'sampling' "
+            "GROUP BY ALL"
         ).fetchall()
     assert rows == [("decode", 10, 10)]

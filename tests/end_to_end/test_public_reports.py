@@ -24,11 +24,15 @@ from tests.support.tables import Scene, build_scenes
 MARTS = ("timeline", "step_breakdown", "run_breakdown", "run_facts")
 """What the tests ask, with all that these read."""
 
-CUSTOM = "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*, vllm::RankSignals, vllm::Signal*, __nv_bfloat16*, int, int)"
+CUSTOM = (
+    "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*, vllm::RankSignals, "
+    "vllm::Signal*, __nv_bfloat16*, int, int)"
+)
 
 
 def test_kernels_that_share_a_launch_are_booked_one_by_one() -> None:
-    """AMD-AGI/TraceLens#827, Hyperloom#946: 1,000 kernels of two replays share 2 launch ids and each keeps its own row."""
+    """AMD-AGI/TraceLens#827, Hyperloom#946: 1,000 kernels of two replays share 2 launch ids and each keeps
+    its own row."""
     scene = Scene()
     for step in range(2):
         begin = 1_000_000 * step
@@ -41,7 +45,8 @@ def test_kernels_that_share_a_launch_are_booked_one_by_one() -> None:
 
 
 def test_idle_in_a_graph_is_what_no_kernel_covers() -> None:
-    """AMD-AGI/TraceLens#728: inside a replay whose kernels follow each other on two streams nothing is idle."""
+    """AMD-AGI/TraceLens#728: inside a replay whose kernels follow each other on two streams nothing is
+    idle."""
     scene = (
         Scene()
         .step(0, 100)
@@ -56,7 +61,8 @@ def test_idle_in_a_graph_is_what_no_kernel_covers() -> None:
 
 
 def test_devices_of_one_file_are_kept_apart() -> None:
-    """AMD-AGI/TraceLens#581: work on two devices of one file is booked to its own device, in steps and on time lines."""
+    """AMD-AGI/TraceLens#581: work on two devices of one file is booked to its own device, in steps and on
+    time lines."""
     scene = (
         Scene()
         .step(0, 100)
@@ -72,7 +78,8 @@ def test_devices_of_one_file_are_kept_apart() -> None:
 
 
 def test_the_gpu_twin_of_an_annotation_ends_no_step(tmp_path: Path) -> None:
-    """pytorch/kineto#1022: a GPU annotation that covers only the first kernel neither ends the step nor counts as one."""
+    """pytorch/kineto#1022: a GPU annotation that covers only the first kernel neither ends the step nor
+    counts as one."""
     events = [
         annotation(DECODE, 1_000, 500, 1),
         launch(1_100, 1),
@@ -86,14 +93,16 @@ def test_the_gpu_twin_of_an_annotation_ends_no_step(tmp_path: Path) -> None:
 
 
 def test_kernels_behind_the_annotation_belong_to_the_step_that_launched_them() -> None:
-    """pytorch/kineto PR#301, PR#305: a kernel that runs after its step's CPU range, in the next one's, is still its own step's."""
+    """pytorch/kineto PR#301, PR#305: a kernel that runs after its step's CPU range, in the next one's, is
+    still its own step's."""
     scene = Scene().step(0, 100).launch(50, (GEMM, 250, 10)).step(200, 100).launch(210, (GEMM, 900, 10))
     with build_scenes(scene, wanted=MARTS) as con:
         assert rows(con, "SELECT start_ns, step FROM activity ORDER BY start_ns") == [(250, 0), (900, 1)]
 
 
 def test_annotations_are_never_gpu_time(tmp_path: Path) -> None:
-    """pytorch#130730: the total is that of kernels and copies, whatever annotations are drawn over the GPU's streams."""
+    """pytorch#130730: the total is that of kernels and copies, whatever annotations are drawn over the GPU's
+    streams."""
     events = [
         annotation(DECODE, 1_000, 500, 1),
         launch(1_100, 1),
@@ -110,7 +119,8 @@ def test_annotations_are_never_gpu_time(tmp_path: Path) -> None:
 
 
 def test_no_share_is_above_one() -> None:
-    """pytorch PR#94972, PR#45209: with everything overlapping, shares of summed time add up to 1 and shares of wall stay below."""
+    """pytorch PR#94972, PR#45209: with everything overlapping, shares of summed time add up to 1 and shares
+    of wall stay below."""
     scene = Scene()
     for step in range(3):
         begin = 10_000 * step
@@ -122,7 +132,11 @@ def test_no_share_is_above_one() -> None:
         assert scalar(con, "SELECT sum(wall_share) FROM run_breakdown") == 0.9
         assert rows(
             con,
-            "SELECT DISTINCT exposed_ns + idle_inside_ns + gap_after_ns = wall_ns FROM steps WHERE wall_ns IS NOT NULL",
+            (
+                "SELECT DISTINCT exposed_ns + idle_inside_ns + gap_after_ns = wall_ns FROM steps WHERE "
+                "wall_ns "
+                "IS NOT NULL"
+            ),
         ) == [(True,)]
 
 
@@ -135,7 +149,8 @@ def test_communication_is_reported_summed_and_exposed() -> None:
 
 
 def test_summed_and_busy_time_are_two_columns() -> None:
-    """sglang#29960: 14.44 ms summed over streams and 11.20 ms of the device's time stand side by side under two names."""
+    """sglang#29960: 14.44 ms summed over streams and 11.20 ms of the device's time stand side by side under
+    two names."""
     scene = (
         Scene()
         .step(0, 100)
@@ -154,7 +169,10 @@ def test_a_device_is_never_busy_for_more_than_its_time() -> None:
     with build_scenes(scene, wanted=MARTS) as con:
         assert rows(
             con,
-            "SELECT busy_ns * 1.0 / (end_ns - start_ns), exposed_ns * 1.0 / (end_ns - start_ns), idle_ns FROM timeline",
+            (
+                "SELECT busy_ns * 1.0 / (end_ns - start_ns), exposed_ns * 1.0 / (end_ns - start_ns), idle_ns "
+                "FROM timeline"
+            ),
         ) == [(1.125, 1, 0)]
 
 
@@ -167,7 +185,8 @@ def test_gpus_are_not_summed_into_one() -> None:
 
 
 def test_work_of_another_device_hides_nothing() -> None:
-    """vLLM's gputrc2graph: the sweep over overlaps runs per device, so that GPUs that work at once are both exposed."""
+    """vLLM's gputrc2graph: the sweep over overlaps runs per device, so that GPUs that work at once are both
+    exposed."""
     scene = (
         Scene()
         .launch(1, (GEMM, 0, 100), device=0)
@@ -183,7 +202,8 @@ def test_work_of_another_device_hides_nothing() -> None:
 
 
 def test_nested_time_is_counted_once(tmp_path: Path) -> None:
-    """marin#8053: operators that contain each other add nothing, and kernels that overlap are one stretch of the time line."""
+    """marin#8053: operators that contain each other add nothing, and kernels that overlap are one stretch of
+    the time line."""
     events = [
         annotation(DECODE, 1_000, 500, 1),
         launch(1_100, 1),
@@ -199,5 +219,9 @@ def test_nested_time_is_counted_once(tmp_path: Path) -> None:
         assert rows(con, "SELECT exposed_ns, busy_ns FROM timeline") == [(100, 150)]
         assert rows(
             con,
-            "SELECT op, calls, exposed_ns FROM (SELECT op, count(*) AS calls, sum(exposed_ns) AS exposed_ns FROM activity GROUP BY op)",
+            (
+                "SELECT op, calls, exposed_ns FROM (SELECT op, count(*) AS calls, sum(exposed_ns) AS "
+                "exposed_ns "
+                "FROM activity GROUP BY op)"
+            ),
         ) == [("aten::addmm", 2, 100)]

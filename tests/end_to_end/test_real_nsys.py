@@ -1,4 +1,5 @@
-"""Real nsys reports of the shared folder: against a direct count in SQL, and against torch.profiler on the same model."""
+"""Real nsys reports of the shared folder: against a direct count in SQL, and against torch.profiler on the
+same model."""
 
 from __future__ import annotations
 
@@ -34,8 +35,9 @@ REPORTS = (
 )
 
 MEAN_TOLERANCE = 0.30
-"""How far the mean duration of one kernel may differ between the two captures, which are two runs of the same model (the largest
-found is 25.1 %, of triton_red_fused_fused_add_rms_norm_moe_forward_shared_0; half of them are within 3.2 %)."""
+"""How far the mean duration of one kernel may differ between the two captures, which are two runs of the same
+model (the largest found is 25.1 %, of triton_red_fused_fused_add_rms_norm_moe_forward_shared_0; half of them
+are within 3.2 %)."""
 TOTAL_TOLERANCE = 0.03
 """How far the time of all such kernels of a step together may differ."""
 
@@ -68,7 +70,8 @@ def _direct(path: Path, sql: str) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_counts_and_nanoseconds_equal_a_direct_count(warehouse: Any, shared_traces: Path, name: str) -> None:
-    """Kernels, copies and memsets per device and process: as many rows and as many ns as SQL finds in the file itself."""
+    """Kernels, copies and memsets per device and process: as many rows and as many ns as SQL finds in the
+    file itself."""
     path = shared_traces / name
     con = warehouse(name)
     columns = {row[1] for row in _direct(path, f"PRAGMA table_info({KERNELS})")}
@@ -83,7 +86,8 @@ def test_counts_and_nanoseconds_equal_a_direct_count(warehouse: Any, shared_trac
             else []
         )
         found = con.execute(
-            "SELECT trace.pid, device, count(*), sum(dur_ns)::BIGINT FROM raw.gpu_activity JOIN raw.trace USING (run_id, trace_id) "
+            "SELECT trace.pid, device, count(*), sum(dur_ns)::BIGINT FROM raw.gpu_activity JOIN raw.trace "
+            "USING (run_id, trace_id) "
             "WHERE kind = ? GROUP BY ALL",
             [kind],
         ).fetchall()
@@ -135,10 +139,12 @@ def test_the_two_exports_of_one_report_are_one(warehouse: Any) -> None:
 
 
 def test_the_report_has_its_known_steps(warehouse: Any) -> None:
-    """On each rank 1 prefill, 13 decode steps of 1783 kernels (1763 by one graph launch) and an empty one, by method nvtx."""
+    """On each rank 1 prefill, 13 decode steps of 1783 kernels (1763 by one graph launch) and an empty one, by
+    method nvtx."""
     con = warehouse("captures/F_nsys/node.sqlite")
     steps = con.sql(
-        "SELECT rank, phase, method, count(*), min(kernels), max(kernels), min(graph_launches) FROM steps GROUP BY ALL ORDER BY ALL"
+        "SELECT rank, phase, method, count(*), min(kernels), max(kernels), min(graph_launches) FROM steps "
+        "GROUP BY ALL ORDER BY ALL"
     )
     per_rank = [
         ("decode", "nvtx", 13, 1783, 1783, 1),
@@ -148,12 +154,14 @@ def test_the_report_has_its_known_steps(warehouse: Any) -> None:
     assert steps.fetchall() == [(rank, *row) for rank in (0, 1) for row in per_rank]
     replays = con.sql(
         "SELECT DISTINCT count(*) FROM activity SEMI JOIN raw.launch ON activity.trace_id = launch.trace_id "
-        "AND activity.correlation = launch.correlation AND launch.name = 'cudaGraphLaunch' WHERE kind = 'kernel' AND phase = 'decode' "
+        "AND activity.correlation = launch.correlation AND launch.name = 'cudaGraphLaunch' WHERE kind = "
+        "'kernel' AND phase = 'decode' "
         "GROUP BY activity.trace_id, activity.correlation"
     )
     assert replays.fetchall() == [(1763,)]
     calls = con.sql(
-        "SELECT DISTINCT category, subcategory, calls FROM step_breakdown WHERE phase = 'decode' AND subcategory IN ('nccl', 'marlin')"
+        "SELECT DISTINCT category, subcategory, calls FROM step_breakdown WHERE phase = 'decode' AND "
+        "subcategory IN ('nccl', 'marlin')"
     )
     assert sorted(calls.fetchall()) == [("allreduce", "nccl", 123), ("moe_gemm", "marlin", 120)]
 
@@ -162,14 +170,16 @@ def _per_step(con: duckdb.DuckDBPyConnection) -> dict[str, tuple[str, int, float
     """short_name: category, calls in the decode steps, calls a step, mean us."""
     (steps,) = con.sql("SELECT count(*) FROM steps WHERE phase = 'decode'").fetchall()[0]
     rows = con.sql(
-        "SELECT short_name, any_value(category), sum(calls)::BIGINT, 1000 * sum(ms_total) / sum(calls) FROM kernel_breakdown "
+        "SELECT short_name, any_value(category), sum(calls)::BIGINT, 1000 * sum(ms_total) / sum(calls) FROM "
+        "kernel_breakdown "
         "WHERE phase = 'decode' GROUP BY short_name"
     )
     return {name: (category, calls, calls / steps, us) for name, category, calls, us in rows.fetchall()}
 
 
 def test_nsys_and_torch_agree_on_one_model(warehouse: Any) -> None:
-    """Per short name, calls a decode step are equal; mean durations of what computes are within MEAN_TOLERANCE, together TOTAL_TOLERANCE."""
+    """Per short name, calls a decode step are equal; mean durations of what computes are within
+    MEAN_TOLERANCE, together TOTAL_TOLERANCE."""
     nsys, torch = (
         _per_step(warehouse(f"captures/{name}")) for name in ("F_nsys/node.sqlite", "A_nccl_graph_b1")
     )
@@ -198,7 +208,8 @@ def test_nsys_and_torch_agree_on_one_model(warehouse: Any) -> None:
 def test_a_graph_level_capture_is_refused_with_the_advice(
     shared_traces: Path, home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """nsys 2023.4 leaves replayed kernels out of a graph-level capture: refused, with the option that records them."""
+    """nsys 2023.4 leaves replayed kernels out of a graph-level capture: refused, with the option that records
+    them."""
     path = shared_traces / "captures" / "F_nsys" / "graph_level.sqlite"
     if not path.is_file():
         pytest.skip("graph_level.sqlite is not among the shared traces")

@@ -49,7 +49,8 @@ OTHERS = (
 
 
 class Built:
-    """One set of traces, ingested once for the session's tests: its warehouse, and the events of its files."""
+    """One set of traces, ingested once for the session's tests: its warehouse, and the events of its
+    files."""
 
     def __init__(self, home: Home, folder: Path) -> None:
         self.con = duckdb.connect(str(home.database), read_only=True)
@@ -90,10 +91,14 @@ def gpu_events(path: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", [*CLASSIFIED, *OTHERS])
 def test_every_activity_and_nanosecond_is_booked_once(built: Any, name: str) -> None:
-    """Activities and total ns in the JSON = raw.gpu_activity + skipped by name = the activity mart = step_breakdown; books close."""
+    """Activities and total ns in the JSON = raw.gpu_activity + skipped by name = the activity mart =
+    step_breakdown; books close."""
     traces = built(name)
     read = [e for path in traces.files if (found := gpu_events(path)) for e in found]
-    skipped = "SELECT {} FROM raw.issue WHERE event_class IN ('kernel', 'memcpy', 'memset') AND code IN ('zero_timestamp', 'duplicate_event')"
+    skipped = (
+        "SELECT {} FROM raw.issue WHERE event_class IN ('kernel', 'memcpy', 'memset') AND code IN "
+        "('zero_timestamp', 'duplicate_event')"
+    )
     count = traces.one("SELECT count(*) FROM raw.gpu_activity")
     total = traces.one("SELECT sum(dur_ns) FROM raw.gpu_activity")
     assert len(read) == count + traces.one(skipped.format("coalesce(sum(count), 0)"))
@@ -139,20 +144,23 @@ def test_every_capture_activity_has_its_step(built: Any, name: str) -> None:
 
 
 def test_capture_a_has_its_known_steps(built: Any) -> None:
-    """Scenario A: 16 decode steps on each rank; 1783 kernels, 123 NCCL all-reduces and 120 Marlin MoE kernels in every one."""
+    """Scenario A: 16 decode steps on each rank; 1783 kernels, 123 NCCL all-reduces and 120 Marlin MoE kernels
+    in every one."""
     con = built("captures/A_nccl_graph_b1").con
     assert con.sql(
         "SELECT rank, phase, count(*), min(kernels), max(kernels) FROM steps GROUP BY ALL ORDER BY ALL"
     ).fetchall() == [(rank, "decode", 16, 1783, 1783) for rank in (0, 1)]
     rows = con.sql(
-        "SELECT DISTINCT category, subcategory, calls FROM step_breakdown WHERE subcategory IN ('nccl', 'marlin') ORDER BY ALL"
+        "SELECT DISTINCT category, subcategory, calls FROM step_breakdown WHERE subcategory IN ('nccl', "
+        "'marlin') ORDER BY ALL"
     ).fetchall()
     assert rows == [("allreduce", "nccl", 123), ("moe_gemm", "marlin", 120)]
     assert con.sql("SELECT DISTINCT activities FROM steps").fetchall() == [(1796,)]
 
 
 def test_capture_a_leaves_a_skewed_first_step_out_of_means(built: Any) -> None:
-    """The first step of rank 1 holds an all-reduce that waited 17 ms for the other profiler: kept, flagged, not averaged."""
+    """The first step of rank 1 holds an all-reduce that waited 17 ms for the other profiler: kept, flagged,
+    not averaged."""
     rows = (
         built("captures/A_nccl_graph_b1")
         .con.sql("SELECT rank, step, incomplete_reason FROM steps WHERE NOT is_complete")
@@ -178,7 +186,8 @@ def test_capture_a_totals_per_name_equal_a_direct_count(built: Any) -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_capture_a_equals_torchs_own_table(built: Any, shared_traces: Path, rank: int) -> None:
-    """Cut name, calls and printed total of every GPU row of torch's key_averages table are those of raw.gpu_activity."""
+    """Cut name, calls and printed total of every GPU row of torch's key_averages table are those of
+    raw.gpu_activity."""
     text = (shared_traces / "captures" / "A_nccl_graph_b1" / f"profiler_out_{rank}.txt").read_text()
     printed: Counter[tuple[str, str, str]] = Counter()
     for line in text.splitlines():
@@ -198,7 +207,8 @@ def test_capture_a_equals_torchs_own_table(built: Any, shared_traces: Path, rank
 
 
 def test_capture_c_has_its_phases_and_batches(built: Any) -> None:
-    """Scenario C mixed: 32 step rows on each rank, 30 with GPU work in the phases and batch sizes that their labels say, 2 empty."""
+    """Scenario C mixed: 32 step rows on each rank, 30 with GPU work in the phases and batch sizes that their
+    labels say, 2 empty."""
     traces = built("captures/C_nccl_mixed_prefill_decode")
     rows = traces.con.sql(
         "SELECT rank, phase, label, context_requests, generation_requests, activities FROM steps"

@@ -1,4 +1,5 @@
-"""Whole small traces: one for each engine's way of marking steps, and one for each public report that is not told elsewhere."""
+"""Whole small traces: one for each engine's way of marking steps, and one for each public report that is not
+told elsewhere."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ def _rules() -> RuleSet:
 def told(
     folder: Path, *ranks: Iterable[Any], wanted: Iterable[str] = ("steps", "run_facts")
 ) -> duckdb.DuckDBPyConnection:
-    """Trace files of these events, a list per rank, read and built: a connection with the models wanted and what they read."""
+    """Trace files of these events, a list per rank, read and built: a connection with the models wanted and
+    what they read."""
     run = folder
     for rank, events in enumerate(ranks):
         run = read_raw(write_trace(folder / f"r{rank}.json", events, header(rank, len(ranks))), folder)
@@ -109,7 +111,8 @@ DIALECTS = [
     ("sglang", ["step[TARGET_VERIFY bs=2]", "step[MIXED bs=2]", "step[TARGET_VERIFY bs=2]"], ["verify", "mixed", "verify"]),
     (
         "tensorrt_llm",
-        ["[Executor] _forward_step 1: 1 ctx reqs, 0 gen reqs", "[Executor] _forward_step 2: 1 ctx reqs, 64 ctx tokens, 3 gen reqs",
+        ["[Executor] _forward_step 1: 1 ctx reqs, 0 gen reqs", ("[Executor] _forward_step 2: 1 ctx reqs, 64 "
+                                                               "ctx tokens, 3 gen reqs"),
          "[Executor] _forward_step: 0 ctx reqs, 4 gen reqs"],
         ["prefill", "mixed", "decode"],
     ),
@@ -122,7 +125,8 @@ DIALECTS = [
 def test_each_dialect_gives_its_steps(
     tmp_path: Path, engine: str, labels: list[str], phases: list[str]
 ) -> None:
-    """A trace of each engine: its name, the phase of each step, and every activity in the step that launched it."""
+    """A trace of each engine: its name, the phase of each step, and every activity in the step that launched
+    it."""
     con = told(tmp_path, forward(labels))
     assert rows(con, "SELECT engine FROM run_facts") == [(engine,)]
     assert rows(con, "SELECT phase, method, label, activities FROM steps ORDER BY step") == [
@@ -164,7 +168,8 @@ def test_eager_kernels_without_any_mark_give_steps_by_their_order(tmp_path: Path
 
 
 def test_training_without_marks_has_no_steps(tmp_path: Path) -> None:
-    """What neither embeds nor samples is no generation: no steps, and no per-step numbers, while all time is booked."""
+    """What neither embeds nor samples is no generation: no steps, and no per-step numbers, while all time is
+    booked."""
     made = StepBuilder()
     for _ in range(6):
         made.step(TRAINING)
@@ -174,7 +179,8 @@ def test_training_without_marks_has_no_steps(tmp_path: Path) -> None:
 
 
 def test_a_pass_without_annotation_is_no_part_of_the_step_before(tmp_path: Path) -> None:
-    """An idle data-parallel rank's dummy batch (vLLM's execute_dummy_batch) behind an annotated step is a step of its own, phase dummy."""
+    """An idle data-parallel rank's dummy batch (vLLM's execute_dummy_batch) behind an annotated step is a
+    step of its own, phase dummy."""
     made = StepBuilder()
     for number in range(5):
         made.step(FORWARD, graph=True)
@@ -208,7 +214,8 @@ def test_all_work_in_two_of_many_steps_is_visible() -> None:
 
 
 def test_one_activity_that_is_most_of_a_step_is_booked_as_it_is() -> None:
-    """AMD-AGI/TraceLens#972: its time is neither clipped nor spread, and its share of the step's work says what it is."""
+    """AMD-AGI/TraceLens#972: its time is neither clipped nor spread, and its share of the step's work says
+    what it is."""
     scene = (
         Scene()
         .step(0, 40)
@@ -228,7 +235,8 @@ def test_one_activity_that_is_most_of_a_step_is_booked_as_it_is() -> None:
     ["step[SOME_NEW_MODE bs=3 x=1]", "step[DECODE]", "step[] bs=", "step[DECODE bs=]", "## step 7 ##"],
 )
 def test_markers_nobody_knows_crash_nothing(tmp_path: Path, label: str) -> None:
-    """AMD-AGI/TraceLens PR#725: an unknown marker is a step without phase, or none and the graph replays are used; never a crash."""
+    """AMD-AGI/TraceLens PR#725: an unknown marker is a step without phase, or none and the graph replays are
+    used; never a crash."""
     con = told(tmp_path, forward([label] * 3))
     found = rows(con, "SELECT method, phase, min(confidence), count(*) FROM steps GROUP BY ALL")
     assert found in ([("annotation", "unknown", 1.0, 3)], [("graph", "unknown", 0.5, 3)])
@@ -243,7 +251,8 @@ def test_a_trace_whose_records_are_all_out_of_range_is_refused(home: Home, tmp_p
 
 
 def test_a_graph_loop_of_which_one_iteration_was_recorded() -> None:
-    """pytorch/kineto#1062: a step whose replay shows fewer kernels than its peers' is incomplete, and its idle is not invented."""
+    """pytorch/kineto#1062: a step whose replay shows fewer kernels than its peers' is incomplete, and its
+    idle is not invented."""
     scene = Scene()
     for step in range(5):
         begin = 10_000 * step
@@ -255,7 +264,10 @@ def test_a_graph_loop_of_which_one_iteration_was_recorded() -> None:
     with build_scenes(scene, wanted=WANTED) as con:
         found = rows(
             con,
-            "SELECT step, incomplete_reason, wall_ns IS NULL, idle_inside_ns IS NULL FROM steps ORDER BY step",
+            (
+                "SELECT step, incomplete_reason, wall_ns IS NULL, idle_inside_ns IS NULL FROM steps ORDER BY "
+                "step"
+            ),
         )
         assert rows(
             con, "SELECT unknown_ns > 0, exposed_ns + idle_ns + unknown_ns = end_ns - start_ns FROM timeline"
@@ -266,7 +278,8 @@ def test_a_graph_loop_of_which_one_iteration_was_recorded() -> None:
 
 
 def test_kernels_dropped_when_the_session_started() -> None:
-    """pytorch#192021: the first step lacks kernels that its peers have; it is flagged and left out of the table."""
+    """pytorch#192021: the first step lacks kernels that its peers have; it is flagged and left out of the
+    table."""
     scene = Scene()
     for step in range(4):
         begin = 10_000 * step
@@ -281,7 +294,8 @@ def test_kernels_dropped_when_the_session_started() -> None:
 
 
 def test_the_last_step_is_kept() -> None:
-    """HTA#76: it has no wall, since nothing follows it, yet it is complete and enters the means of busy time."""
+    """HTA#76: it has no wall, since nothing follows it, yet it is complete and enters the means of busy
+    time."""
     scene = Scene()
     for step in range(3):
         scene.step(1_000 * step, 40).launch(1_000 * step + 1, (GEMM, 1_000 * step + 100, 300))
@@ -295,7 +309,8 @@ def test_the_last_step_is_kept() -> None:
 
 
 def test_kernels_delivered_as_one_burst_are_booked_by_their_launch() -> None:
-    """sglang#31545: kernels of several replays whose times lie in one burst stay with the step that launched them, each once."""
+    """sglang#31545: kernels of several replays whose times lie in one burst stay with the step that launched
+    them, each once."""
     scene = Scene()
     for step in range(3):
         scene.step(10_000 * step, 40).launch(
@@ -318,7 +333,8 @@ def test_kernels_delivered_as_one_burst_are_booked_by_their_launch() -> None:
 
 
 def test_a_burst_of_equal_stamps_refuses_per_step_numbers() -> None:
-    """sglang#31545: twenty kernels with one start on one stream: their times are those of delivery, so no step of that rank counts."""
+    """sglang#31545: twenty kernels with one start on one stream: their times are those of delivery, so no
+    step of that rank counts."""
     burst = Scene("t0", 0)
     good = Scene("t1", 1)
     for step in range(3):
@@ -332,7 +348,10 @@ def test_a_burst_of_equal_stamps_refuses_per_step_numbers() -> None:
     with build_scenes(burst, good, wanted=WANTED) as con:
         found = rows(
             con,
-            "SELECT trace_id, is_complete, incomplete_reason, count(wall_ns), count(idle_inside_ns) FROM steps GROUP BY ALL ORDER BY ALL",
+            (
+                "SELECT trace_id, is_complete, incomplete_reason, count(wall_ns), count(idle_inside_ns) FROM "
+                "steps GROUP BY ALL ORDER BY ALL"
+            ),
         )
         assert found == [("t0", False, "unusable_timestamps", 0, 0), ("t1", True, None, 2, 3)]
         assert rows(con, "SELECT DISTINCT ranks FROM run_breakdown") == [(1,)]
@@ -353,7 +372,8 @@ def test_a_step_whose_range_is_still_open_is_not_complete() -> None:
 
 
 def test_an_iteration_of_speculative_decoding_is_one_step(tmp_path: Path) -> None:
-    """SGLang marks each pass: two drafts and the verifying pass are one verify step, and the drafts' kernels say what they are."""
+    """SGLang marks each pass: two drafts and the verifying pass are one verify step, and the drafts' kernels
+    say what they are."""
     made = StepBuilder()
     block = [(name, 2_000) for name in LAYER]
     for _ in range(3):
@@ -375,7 +395,8 @@ def test_an_iteration_of_speculative_decoding_is_one_step(tmp_path: Path) -> Non
 
 
 def test_tokens_gathered_for_experts_stand_in_their_own_row(tmp_path: Path) -> None:
-    """Data-parallel attention: all-gather and reduce-scatter around the experts are dispatch and combine, not other collectives."""
+    """Data-parallel attention: all-gather and reduce-scatter around the experts are dispatch and combine, not
+    other collectives."""
     gather, scatter = (
         "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
         "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(X)",
@@ -387,13 +408,18 @@ def test_tokens_gathered_for_experts_stand_in_their_own_row(tmp_path: Path) -> N
     con = told(tmp_path, made.events, wanted=("run_breakdown", "step_breakdown"))
     found = rows(
         con,
-        "SELECT rollup, calls_mode FROM run_breakdown WHERE rollup LIKE 'MoE d%' OR rollup LIKE 'Other c%' ORDER BY ALL",
+        (
+            "SELECT rollup, calls_mode FROM run_breakdown WHERE rollup LIKE 'MoE d%' OR rollup LIKE 'Other "
+            "c%' "
+            "ORDER BY ALL"
+        ),
     )
     assert found == [("MoE dispatch and combine", 4), ("Other collectives", 1)]
 
 
 def test_an_empty_capture_beside_a_good_one_is_not_compared(home: Home, tmp_path: Path) -> None:
-    """nsys-ai: a capture without GPU work becomes no run, so nothing can look faster than the run beside it."""
+    """nsys-ai: a capture without GPU work becomes no run, so nothing can look faster than the run beside
+    it."""
     ingest_into(home, write_trace(tmp_path / "good.json", forward([DECODE] * 3)), run="good")
     empty = write_trace(tmp_path / "empty.json", [annotation(DECODE, 1_000, 500), launch(1_100, 1)])
     assert ingest_into(home, empty, run="empty").built == []
@@ -401,7 +427,8 @@ def test_an_empty_capture_beside_a_good_one_is_not_compared(home: Home, tmp_path
 
 
 def test_missing_ranks_are_said() -> None:
-    """HTA#16, #17: two of four ranks present: both counts stand in the run's row, and the table is of the ranks present."""
+    """HTA#16, #17: two of four ranks present: both counts stand in the run's row, and the table is of the
+    ranks present."""
     ranks = [
         Scene(f"t{rank}", rank, facts={"world_size": 4}).step(0, 40).launch(1, (GEMM, 100, 10))
         for rank in (0, 2)
@@ -412,7 +439,8 @@ def test_missing_ranks_are_said() -> None:
 
 
 def test_waiting_in_a_collective_is_seen_by_rank(tmp_path: Path) -> None:
-    """NVIDIA/nccl#470: a rank that waits for another has the longer all-reduce; the table shows lowest, highest and which."""
+    """NVIDIA/nccl#470: a rank that waits for another has the longer all-reduce; the table shows lowest,
+    highest and which."""
     ranks = []
     for waits in (5_000, 50_000):
         made = StepBuilder()
@@ -445,7 +473,8 @@ def test_ranks_that_do_other_work_at_once_match_by_time(tmp_path: Path) -> None:
 
 
 def test_launches_from_another_thread_go_by_time(tmp_path: Path) -> None:
-    """A copy launched by a thread without annotations belongs to the step begun last, and says how it was placed."""
+    """A copy launched by a thread without annotations belongs to the step begun last, and says how it was
+    placed."""
     events = [annotation(DECODE, 1_000, 500), launch(1_100, 1), kernel(GEMM, 10_000, 100, 1)]
     events += [
         launch(1_200, 2, "cudaMemcpyAsync", tid=77),

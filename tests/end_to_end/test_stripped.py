@@ -14,7 +14,8 @@ from tests.support.builders import build_tables, read_raw, write_trace
 from tests.tools.demo import Verbatim
 
 SMALL = ("Everything else", "Cast and quantize")
-"""Rows of the small kernels around sampling and input, which lie between steps; without launches no operator proves a cast."""
+"""Rows of the small kernels around sampling and input, which lie between steps; without launches no operator
+proves a cast."""
 
 
 class Variants:
@@ -66,7 +67,8 @@ def test_graph_replays_find_the_annotated_steps(variants: Variants) -> None:
 
 
 def test_kernel_order_finds_the_annotated_steps(variants: Variants) -> None:
-    """Without annotations and launches the repeating kernel sequence gives the same count; only the last may be cut."""
+    """Without annotations and launches the repeating kernel sequence gives the same count; only the last may
+    be cut."""
     steps = variants.as_is.sql("SELECT count(*) FROM steps").fetchall()[0][0]
     rows = dict(
         variants.no_launch.sql(
@@ -79,7 +81,8 @@ def test_kernel_order_finds_the_annotated_steps(variants: Variants) -> None:
 
 @pytest.mark.parametrize("variant", ["bare", "no_launch"])
 def test_categories_agree_within_what_lies_between_steps(variants: Variants, variant: str) -> None:
-    """Per step and rollup the times agree, but for input copies, their bookkeeping kernels and sampling, which run between steps."""
+    """Per step and rollup the times agree, but for input copies, their bookkeeping kernels and sampling,
+    which run between steps."""
     annotated, found = per_step(variants.as_is), per_step(getattr(variants, variant))
     assert annotated.keys() == found.keys()
     for step, rollups in annotated.items():

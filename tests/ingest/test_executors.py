@@ -1,4 +1,5 @@
-"""Executors: the same results from one process, from many, and from a cluster; and what happens when a worker dies."""
+"""Executors: the same results from one process, from many, and from a cluster; and what happens when a worker
+dies."""
 
 from __future__ import annotations
 

@@ -107,7 +107,8 @@ def test_a_file_that_has_been_still_is_ready(home: Home) -> None:
     ("age", "is_stalled"), [(59.0, False), (61.0, True), (-30.0, False), (-3600.0, True)]
 )
 def test_a_copy_has_stalled_when_it_was_still_for_long(home: Home, age: float, is_stalled: bool) -> None:
-    """A clock that is a little ahead counts as now; one that is far ahead is wrong, and nobody waits for it."""
+    """A clock that is a little ahead counts as now; one that is far ahead is wrong, and nobody waits for
+    it."""
     path = put(home, "x.json")
     os.utime(path, (time.time() - age, time.time() - age))
     reason = not_stalled(only(home))
@@ -116,7 +117,8 @@ def test_a_copy_has_stalled_when_it_was_still_for_long(home: Home, age: float, i
 
 
 def test_a_time_in_the_future_is_not_still(home: Home) -> None:
-    """Its writer has another clock and may still be writing: it waits until it has been watched for long enough."""
+    """Its writer has another clock and may still be writing: it waits until it has been watched for long
+    enough."""
     path = put(home, "x.json")
     os.utime(path, (time.time() + 3600,) * 2)
     reason = not_settled(only(home))
@@ -147,7 +149,8 @@ def test_a_link_is_as_old_as_itself(home: Home, tmp_path: Path) -> None:
 def test_an_unfinished_gz_stays_in_the_inbox(
     home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A gz without its end may still be arriving when it has been still for some seconds; that is no failure."""
+    """A gz without its end may still be arriving when it has been still for some seconds; that is no
+    failure."""
     whole = rank_trace(tmp_path / "x-rank-0.json.gz").read_bytes()
     assert gzip.decompress(whole)
     path = home.inbox / "x-rank-0.json.gz"

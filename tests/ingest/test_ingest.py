@@ -254,7 +254,8 @@ _POINTS = {
 def test_after_a_kill_the_next_run_reaches_the_same_marts(
     undisturbed: Home, tmp_path: Path, point: str
 ) -> None:
-    """kill -9 of a real `stepledger run`, then one more run: the marts are those of a run that nobody disturbed."""
+    """kill -9 of a real `stepledger run`, then one more run: the marts are those of a run that nobody
+    disturbed."""
     home = Home(tmp_path / "home")
     home.ensure()
     for path in pair(tmp_path):
@@ -290,7 +291,8 @@ def test_an_empty_inbox_still_leaves_a_warehouse_that_can_be_asked(home: Home) -
 def test_a_bug_of_ours_costs_one_file(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its traceback is printed, exit code 1; the file is quarantined, so that it is not read again and again."""
+    """Its traceback is printed, exit code 1; the file is quarantined, so that it is not read again and
+    again."""
 
     def wrong(where: Home, path: Path, *rest: object, **options: object) -> object:
         if path.name == "a.json":
@@ -350,7 +352,8 @@ def test_an_error_of_the_system_in_one_build_is_of_that_run(
 def test_an_error_of_the_lake_is_not_the_files_fault(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, codes: list[ExitCode]
 ) -> None:
-    """A folder of ours that cannot be made leaves the file in the inbox; a file that cannot be read is quarantined."""
+    """A folder of ours that cannot be made leaves the file in the inbox; a file that cannot be read is
+    quarantined."""
 
     def failing(*_rest: object, **_options: object) -> object:
         raise OSError(5, "Input/output error", str(home.root / place))

@@ -165,6 +165,7 @@ def test_a_run_of_any_name_lands_inside_the_lake_and_keeps_its_name(
     (folder,) = home.raw.glob("run_id=*")
     assert folder == home.raw_run(done.run_id)
     found = duckdb.execute(
-        f"SELECT run_name FROM read_parquet({literal(folder / '*' / 'trace.parquet')}, hive_partitioning = false)"
+        f"SELECT run_name FROM read_parquet({literal(folder / '*' / 'trace.parquet')}, hive_partitioning = "
+        "false)"
     ).fetchall()
     assert found == [(name,)]

@@ -103,7 +103,8 @@ def test_a_quarantined_file_goes_back_to_where_it_was(home: Home) -> None:
 
 
 def test_one_of_several_can_be_tried_again(home: Home) -> None:
-    """By its path in the quarantine, which tells two files of one name apart; nothing of the inbox is overwritten."""
+    """By its path in the quarantine, which tells two files of one name apart; nothing of the inbox is
+    overwritten."""
     for text in ("one", "two"):
         put(home, "run/x.json", text)
         quarantine(home, waiting(home.inbox)[0], ERROR)

@@ -21,7 +21,8 @@ WORST_FIRST = ["fail", "warn", "info"]
 
 
 def troubled(path: Path, rank: int) -> Path:
-    """A trace with trouble of every severity: durations below 0, an unknown category, an event for information."""
+    """A trace with trouble of every severity: durations below 0, an unknown category, an event for
+    information."""
     events = [
         kernel(GEMM, 1_000_000, 20_000),
         kernel(GEMM, 2_000_000, -7_000),
@@ -174,7 +175,8 @@ def test_issues_need_a_warehouse(home: Home) -> None:
 
 @pytest.mark.parametrize("code", sorted(issue_codes()))
 def test_every_issue_code_says_how_bad_what_it_means_and_what_to_do(code: str) -> None:
-    """A severity of three, and two sentences; events of a code are left out of the tables only where it says so."""
+    """A severity of three, and two sentences; events of a code are left out of the tables only where it says
+    so."""
     entry = issue_codes()[code]
     assert entry.keys() <= {"severity", "meaning", "todo", "skip"}
     assert entry["severity"] in WORST_FIRST

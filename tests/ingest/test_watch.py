@@ -1,4 +1,5 @@
-"""The watcher: files that arrive are worked off, runs are built when they have settled, signals stop it in good order."""
+"""The watcher: files that arrive are worked off, runs are built when they have settled, signals stop it in
+good order."""
 
 from __future__ import annotations
 
@@ -173,7 +174,8 @@ def test_after_home_trouble_nothing_is_read_for_a_while(
 def test_what_left_the_inbox_is_read_when_it_comes_back_unchanged(
     home: Home, tmp_path: Path, clock: Clock
 ) -> None:
-    """A quarantined file that is tried again has its old size and time, and so has a file dropped twice with its time kept."""
+    """A quarantined file that is tried again has its old size and time, and so has a file dropped twice with
+    its time kept."""
     bad = tmp_path / "bad.json"
     bad.write_text("{}")
     drop(home, bad, "serve/bad.json")
@@ -189,7 +191,8 @@ def test_what_left_the_inbox_is_read_when_it_comes_back_unchanged(
 def test_a_full_disk_does_not_end_the_watch(
     home: Home, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Trouble of the home outside any file (its database cannot be written) is said; the run stays to be built."""
+    """Trouble of the home outside any file (its database cannot be written) is said; the run stays to be
+    built."""
 
     def full(*_rest: object) -> Outcome:
         raise HomeError("its disk is full")
@@ -246,7 +249,8 @@ def until(condition: Callable[[], bool], seconds: float = 90) -> None:
 def test_files_that_arrive_become_a_run_and_a_signal_ends_the_watch(
     home: Home, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    """Copied or moved in, with a folder: read, built, exported; SIGTERM ends with 0, SIGINT with 130; the log is JSON."""
+    """Copied or moved in, with a folder: read, built, exported; SIGTERM ends with 0, SIGINT with 130; the log
+    is JSON."""
     traces = pair(tmp_path / "traces")
     with running(home, "--json-log", "--workers", "1") as process:
         until((home.root / ".watch.lock").exists)
@@ -330,7 +334,8 @@ def test_a_run_whose_export_failed_is_built_and_exported_again(
 def test_a_run_that_landed_before_an_error_is_built(
     home: Home, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The database of views could not be renewed after the files had landed: the next rounds find the run unbuilt."""
+    """The database of views could not be renewed after the files had landed: the next rounds find the run
+    unbuilt."""
     (first, _) = pair(tmp_path)
     drop(home, first, "serve/a.json")
     built: list[str] = []

@@ -67,7 +67,8 @@ def test_a_file_is_written_aside_and_replaces_the_old_one_whole(tmp_path: Path) 
 
 
 def test_a_folder_is_never_missing_while_it_is_exchanged(tmp_path: Path) -> None:
-    """A reader that looks all the time finds the old folder or the new one, in every one of many exchanges."""
+    """A reader that looks all the time finds the old folder or the new one, in every one of many
+    exchanges."""
     target, old = tmp_path / "target", tmp_path / "old"
     for folder in (target, old):
         folder.mkdir()
@@ -93,7 +94,8 @@ def test_a_folder_is_never_missing_while_it_is_exchanged(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["f.json", "n" * 255, "ü" * 127 + "x", os.fsdecode(b"\xff" * 255)])
 def test_numbered_names_are_valid_and_different(tmp_path: Path, name: str) -> None:
-    """The name itself first; with a number it is no longer than a file system takes, and no letter is cut in two."""
+    """The name itself first; with a number it is no longer than a file system takes, and no letter is cut in
+    two."""
     found = list(islice(numbered(name), 12))
     assert found[0] == name
     assert len({*found}) == 12

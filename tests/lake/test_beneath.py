@@ -1,4 +1,5 @@
-"""What lies below a folder that others may write to: found without a recursion or an error, moved without following a link."""
+"""What lies below a folder that others may write to: found without a recursion or an error, moved without
+following a link."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ def test_every_kind_is_named(tmp_path: Path) -> None:
 
 @pytest.fixture
 def nested(tmp_path: Path) -> Iterator[Callable[[str, int], Path]]:
-    """Makes folders in each other, deeper than a path can name; pytest's own cleaning would end in a recursion."""
+    """Makes folders in each other, deeper than a path can name; pytest's own cleaning would end in a
+    recursion."""
 
     def make(name: str, depth: int) -> Path:
         root = made(tmp_path / "root", "good.json")
@@ -85,7 +87,8 @@ def nested(tmp_path: Path) -> Iterator[Callable[[str, int], Path]]:
 def test_folders_are_looked_into_to_a_depth(
     nested: Callable[[str, int], Path], name: str, depth: int, looked_into: int
 ) -> None:
-    """Neither a recursion nor a path that the system does not take: the first folder that is too deep is named."""
+    """Neither a recursion nor a path that the system does not take: the first folder that is too deep is
+    named."""
     found = entries(nested(name, depth))
     assert sorted((entry.kind, len(entry.place.parts)) for entry in found) == [
         ("deep", looked_into + 1),
@@ -119,7 +122,8 @@ def kinds_as_nobody(root: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("mode", [0o000, 0o444, 0o744])
 def test_a_closed_folder_is_named(mode: int) -> None:
-    """One that cannot be listed, and one whose names can be listed and nothing more; the others are looked into."""
+    """One that cannot be listed, and one whose names can be listed and nothing more; the others are looked
+    into."""
     with TemporaryDirectory() as open_to_all:
         Path(open_to_all).chmod(0o755)
         root = made(Path(open_to_all) / "root", "closed/f", "open/f")

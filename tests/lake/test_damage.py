@@ -1,4 +1,5 @@
-"""A damaged file of one run is that run's trouble: the others are read as before, and it is named with what to do."""
+"""A damaged file of one run is that run's trouble: the others are read as before, and it is named with what
+to do."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ TODO: dict[Layer, str] = {
     "quality": "run `stepledger build --run Hurt`",
 }
 RUNS = ["Hurt", "fine"]
-"""Capital letters sort before the template's name, small ones after it: a pattern finds the first run first, or last."""
+"""Capital letters sort before the template's name, small ones after it: a pattern finds the first run first,
+or last."""
 
 Call = Callable[..., Called]
 
@@ -288,7 +290,8 @@ def test_a_damaged_run_can_be_forgotten(mine: Home, layer: Layer, kind: str) -> 
 
 
 def broken_inside(file: Path, *, footer: bool) -> str:
-    """Change bytes of the footer, or of the rows before it: the ends still look whole. Returns the message about it."""
+    """Change bytes of the footer, or of the rows before it: the ends still look whole. Returns the message
+    about it."""
     data = bytearray(file.read_bytes())
     end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     for at in range(*((end, len(data) - 8) if footer else (4, end)), 3):

@@ -42,7 +42,8 @@ def test_a_file_that_is_exchanged_or_deleted_is_read_as_it_was_opened(
 
 
 def test_sqlite_reads_what_was_opened(inbox: Path, private: Path) -> None:
-    """It looks a path up by its text, so a name in another folder is made for it; also for one without the suffix."""
+    """It looks a path up by its text, so a name in another folder is made for it; also for one without the
+    suffix."""
     path = inbox / "run" / "t.json"
     with sqlite3.connect(path) as con:
         con.execute("CREATE TABLE t AS SELECT 7 AS x")

@@ -72,7 +72,8 @@ def test_a_safe_name_is_its_own_id(home: Home, name: str) -> None:
     ],
 )
 def test_an_unsafe_name_becomes_a_safe_one_of_its_own(home: Home, name: str) -> None:
-    """Whatever the name, its folder has only letters, digits, dot, underscore and hyphen, and starts with none of the last three."""
+    """Whatever the name, its folder has only letters, digits, dot, underscore and hyphen, and starts with
+    none of the last three."""
     run_id = home.run_id_for(name)
     assert run_id != name
     assert run_id[0].isascii()
@@ -120,7 +121,8 @@ def test_a_home_that_cannot_be_made_is_a_usage_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", ["phase=decode", "what?"])
 def test_a_home_that_duckdb_would_misread_is_refused(tmp_path: Path, folder: str) -> None:
-    """A folder `phase=decode` above the lake would be read as a column and hide ours; `?` would cut the database's name."""
+    """A folder `phase=decode` above the lake would be read as a column and hide ours; `?` would cut the
+    database's name."""
     with pytest.raises(UsageError, match=re.escape(folder)):
         Home(tmp_path / folder / "home").ensure()
 

@@ -1,4 +1,5 @@
-"""People's SQL: reading works, and nothing that writes, looks elsewhere or changes the session gets through."""
+"""People's SQL: reading works, and nothing that writes, looks elsewhere or changes the session gets
+through."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ from pipeline.lake.reading import reading
 from pipeline.present.output import TABLE_ROWS
 from tests.support.homes import command, copied, environment, fingerprint
 
-# LAKE stands for the lake's folder, SECRET and OTHER for a file and a database outside it, LINK and TREE for links in the lake
-# that point outside.
+# LAKE stands for the lake's folder, SECRET and OTHER for a file and a database outside it, LINK and TREE for
+# links in the lake that point outside.
 WRITES = [
     "COPY (SELECT 1) TO 'LAKE/x.parquet'",
     "COPY (SELECT 1) TO 'LAKE/marts/run_id=a/steps.parquet' (FORMAT parquet)",
@@ -57,7 +58,10 @@ WRITES = [
     "SELECT * FROM query('COPY (SELECT 1) TO ''LAKE/x.csv''')",
     "SELECT * FROM query('WITH x AS (COPY (SELECT 1) TO ''LAKE/x.csv'') SELECT * FROM x')",
     "SELECT * FROM system.main.query('SELECT 1')",
-    "SELECT * FROM json_execute_serialized_sql(json_serialize_sql('WITH x AS (COPY (SELECT 1) TO ''LAKE/x.csv'') SELECT * FROM x'))",
+    (
+        "SELECT * FROM json_execute_serialized_sql(json_serialize_sql('WITH x AS (COPY (SELECT 1) TO "
+        "''LAKE/x.csv'') SELECT * FROM x'))"
+    ),
     "SELECT * FROM enable_logging(storage = 'file', storage_config = {'path': 'LAKE/logs'})",
     "SELECT * FROM enable_logging('QueryLog', storage = 'file', storage_path = 'LAKE/logs')",
     "FROM enable_profiling(format = 'json', save_location = 'LAKE/profile.json')",
@@ -306,7 +310,10 @@ def test_a_value_that_memory_cannot_hold_is_a_usage_error(built: Home, sql: str,
 @pytest.mark.parametrize("form", ["table", "csv", "json"])
 def test_an_answer_too_large_as_text_is_a_usage_error(built: Home, tmp_path: Path, form: str) -> None:
     """The database answers, and printing it takes the rest of what there is."""
-    program = "from pipeline.cli import app\nfrom pipeline.lake import query\nquery.MEMORY = 500_000_000\napp.main()"
+    program = (
+        "from pipeline.cli import app\nfrom pipeline.lake import query\nquery.MEMORY = "
+        "500_000_000\napp.main()"
+    )
     sql = """SELECT repeat('"' || chr(27), 30_000_000)"""
     arguments = ["--home", str(built.root), "query", sql, "--format", form]
     with (tmp_path / "out").open("w") as out:
@@ -395,7 +402,10 @@ ENDLESS = {
     "join": "SELECT count(*) FROM range(10_000_000) AS a (n), range(10_000_000) AS b (m) WHERE n * m < 0",
     "unexplained": "EXPLAIN ANALYZE SELECT sum(sqrt(n)) FROM range(100_000_000_000_000) AS r (n)",
 }
-INTERRUPTIBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\nfrom pipeline.cli import app; app.main()"
+INTERRUPTIBLE = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\nfrom pipeline.cli "
+    "import app; app.main()"
+)
 
 
 def _rebuild(home: Home, run_id: str) -> None:
@@ -407,7 +417,8 @@ def _rebuild(home: Home, run_id: str) -> None:
 
 
 def test_rows_are_handed_out_while_the_statement_still_runs(built: Home) -> None:
-    """An answer of any size is read in batches; what nobody asks for is never computed, and the session closes at once."""
+    """An answer of any size is read in batches; what nobody asks for is never computed, and the session
+    closes at once."""
     with open_query(built, HUGE) as answer:
         assert answer.columns == ["range"]
         assert [next(answer.rows)[0] for _ in range(30_000)] == list(range(30_000))
@@ -515,7 +526,8 @@ def _asking(home: Home, spill: Path, sql: str) -> subprocess.Popen[str]:
     ("limit_s", "code", "said"), [(0.1, ExitCode.USAGE, "too long"), (0, ExitCode.INTERRUPTED, "")]
 )
 def test_what_cannot_be_stopped_does_not_keep_the_process(limit_s: float, code: ExitCode, said: str) -> None:
-    """DuckDB sees no interrupt inside one long function call: the process ends all the same, at the limit as at Ctrl-C."""
+    """DuckDB sees no interrupt inside one long function call: the process ends all the same, at the limit as
+    at Ctrl-C."""
     program = (
         "import os, signal, threading, time\nfrom pipeline import duck\nduck.STOP_S = 0.1\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
@@ -571,7 +583,10 @@ def test_the_session_has_bounds_and_spills_outside_the_home(built: Home) -> None
     with reading(built) as con:
         ((memory, most, spill),) = duck.rows(
             con,
-            "SELECT current_setting('memory_limit'), current_setting('max_temp_directory_size'), current_setting('temp_directory')",
+            (
+                "SELECT current_setting('memory_limit'), current_setting('max_temp_directory_size'), "
+                "current_setting('temp_directory')"
+            ),
         )
     assert (memory, most) == ("1.8 GiB", "14.9 GiB")
     assert Path(spill).parent == Path(gettempdir())

@@ -55,7 +55,8 @@ def said(home: Home, run: str = "serve") -> dict[str, Any]:
 
 
 def test_a_run_toml_beside_traces_is_taken_and_archived(home: Home, tmp_path: Path) -> None:
-    """Its facts are those of the run of its folder, used by the build, and the file goes to the archive like the trace."""
+    """Its facts are those of the run of its folder, used by the build, and the file goes to the archive like
+    the trace."""
     drop(home, two_layers(tmp_path / "t.json"), "serve/t.json")
     (home.inbox / "serve" / "run.toml").write_text('model = "some-model"\nhidden_size = 7168\ntp = 8\n')
     settled(home.inbox / "serve" / "run.toml")
@@ -108,7 +109,8 @@ def test_a_bad_run_toml_is_quarantined_and_the_traces_go_on(home: Home, tmp_path
     ],
 )
 def test_what_a_run_toml_may_not_say(tmp_path: Path, text: str) -> None:
-    """No TOML, a wrong type, a number that is not above 0, a table, an unknown key: refused with the file's name."""
+    """No TOML, a wrong type, a number that is not above 0, a table, an unknown key: refused with the file's
+    name."""
     path = tmp_path / "run.toml"
     path.write_text(text)
     with pytest.raises(TraceError, match=r"run\.toml"):
@@ -132,7 +134,8 @@ def test_a_run_toml_that_is_no_text_is_refused(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_may_not_be_said(key: str, value: object) -> None:
-    """Unknown facts, wrong types, and numbers that are not above 0, not finite or too large for their column."""
+    """Unknown facts, wrong types, and numbers that are not above 0, not finite or too large for their
+    column."""
     with pytest.raises(UsageError, match=key):
         checked({key: value})
 
@@ -170,7 +173,8 @@ def test_groups_are_purposes_and_their_ranks(value: str) -> None:
     ],
 )
 def test_groups_that_cannot_be(value: str) -> None:
-    """Another form, an unknown purpose, or a rank twice for one purpose: refused with what it should look like, or the rank."""
+    """Another form, an unknown purpose, or a rank twice for one purpose: refused with what it should look
+    like, or the rank."""
     with pytest.raises(UsageError, match=r"groups = .*(reads? like tp:0,1;tp:2,3;ep:0,1,2,3|twice in tp)"):
         checked({"groups": value})
 
@@ -229,7 +233,8 @@ def test_the_command_adds_facts(told: Home) -> None:
 
 
 def test_describing_a_run_rebuilds_it(one: Home, told: Home) -> None:
-    """With the hidden size known, all-reduces without arguments have a message size, and say where it came from."""
+    """With the hidden size known, all-reduces without arguments have a message size, and say where it came
+    from."""
     question = "SELECT DISTINCT msg_nelems, msg_source FROM activity WHERE category = 'allreduce'"
     assert [tuple(row) for row in run_query(one, question)[1]] == [(None, None)]
     assert [tuple(row) for row in run_query(told, question)[1]] == [

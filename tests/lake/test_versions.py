@@ -1,4 +1,5 @@
-"""Homes of other versions and other places: one message, the same from every command, and nothing is changed before it."""
+"""Homes of other versions and other places: one message, the same from every command, and nothing is changed
+before it."""
 
 from __future__ import annotations
 
@@ -30,8 +31,9 @@ from tests.support.homes import Called, command, copied, fingerprint, mart_rows,
 from tests.support.paths import GOLDEN
 
 OLD = {"bfa57ae": 1, "e4c7892": 2, "e810df6": 3}
-"""The commits that made the homes in tests/golden/homes, and the version of their tables. The last one is compacted, and knows
-facts about its run. Each holds the run `serve` (tests.support.homes.pair) and a quarantined file with its note beside it."""
+"""The commits that made the homes in tests/golden/homes, and the version of their tables. The last one is
+compacted, and knows facts about its run. Each holds the run `serve` (tests.support.homes.pair) and a
+quarantined file with its note beside it."""
 HOMES = GOLDEN / "homes"
 QUIET = Progress(quiet=True)
 OURS = CONTRACT_VERSION
@@ -110,7 +112,8 @@ def newer(fresh: Home, tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 @pytest.fixture(scope="module", params=["copied", "moved"])
 def elsewhere(request: pytest.FixtureRequest, fresh: Home, tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """A home that is not where its views look, whether something is still there or not; for tests that change nothing."""
+    """A home that is not where its views look, whether something is still there or not; for tests that change
+    nothing."""
     folder = tmp_path_factory.mktemp("elsewhere")
     if request.param == "copied":
         shutil.copytree(fresh.root, folder / "there")
@@ -145,7 +148,10 @@ def test_an_older_home_is_not_read(old: tuple[Home, int], call: Call, words: lis
     """Its version and what to do, in one line; nothing is changed."""
     home, version = old
     before = fingerprint(home.root)
-    message = f"stepledger: error: {home.root}: written by stepledger 0.1.0 (tables of version {version}): run `stepledger build`\n"
+    message = (
+        f"stepledger: error: {home.root}: written by stepledger 0.1.0 (tables of version {version}): "
+        "run `stepledger build`\n"
+    )
     assert call("--home", home.root, *words) == (2, "", message)
     assert fingerprint(home.root) == before
 
@@ -166,7 +172,8 @@ def test_status_of_an_older_home_lists_what_it_can(old: tuple[Home, int], call: 
 def test_build_makes_of_an_older_home_what_a_fresh_one_holds(
     fresh: Home, tmp_path: Path, call: Call, commit: str
 ) -> None:
-    """Every row of every mart: the raw tables of these versions have all columns of today, and latency tables have no row of a trace."""
+    """Every row of every mart: the raw tables of these versions have all columns of today, and latency tables
+    have no row of a trace."""
     home = unpacked(commit, tmp_path / "home")
     expected = fresh
     if next(home.config.glob("run_id=serve"), None):
@@ -207,7 +214,10 @@ def test_a_run_that_is_not_built_yet_is_left_out_of_a_home_that_others_brought_u
     home = unpacked("e4c7892", tmp_path / "home")
     trace = rank_trace(tmp_path / "x-rank-0.json", ranks=1)
     assert call("--home", home.root, "ingest", trace, "--run", "new", "--no-build").code == 0
-    why = f"its tables are of version 2, those of this stepledger of version {OURS}: run `stepledger build --run serve`"
+    why = (
+        f"its tables are of version 2, those of this stepledger of version {OURS}: run `stepledger build "
+        "--run serve`"
+    )
     assert call("--home", home.root, "query", "SELECT count(*) AS n FROM steps", "--format", "csv") == (
         0,
         "n\n0\n",
@@ -226,7 +236,8 @@ def test_a_newer_home_is_refused(newer: Home, call: Call, words: list[str]) -> N
     """By every command, before anything is changed."""
     before = fingerprint(newer.root)
     message = (
-        f"{newer.root}: written by stepledger 9.0 (tables of version {OURS + 1}), newer than this one ({__version__}): "
+        f"{newer.root}: written by stepledger 9.0 (tables of version {OURS + 1}), newer than this one "
+        f"({__version__}): "
         "upgrade stepledger, or choose another home"
     )
     assert call("--home", newer.root, *words) == (2, "", f"stepledger: error: {message}\n")
@@ -257,9 +268,10 @@ def test_a_newer_home_without_its_database_is_refused(mine: Home, call: Call, wo
     done = call("--home", mine.root, *words)
     assert (done.code, done.out) == (2, "")
     assert (
-        f"written by stepledger (tables of version {OURS + 1}), newer than this one ({__version__}): upgrade stepledger"
-        in done.err
-    )
+        f"written by stepledger (tables of version {OURS + 1}), newer than this one ({__version__}): "
+        "upgrade "
+        "stepledger"
+    ) in done.err
     assert fingerprint(mine.root) == before
 
 
@@ -272,7 +284,10 @@ def test_one_newer_run_is_never_built_down(
     before = fingerprint(mine.mart_run("serve"))
     shutil.rmtree(mine.quality_lake_run("serve"))
     assert (stale(mine), unchecked_runs(mine)) == ([], [])
-    why = f"its tables are of version {OURS + 1}, those of this stepledger of version {OURS}: upgrade stepledger"
+    why = (
+        f"its tables are of version {OURS + 1}, those of this stepledger of version {OURS}: upgrade "
+        "stepledger"
+    )
     assert call("--home", mine.root, "rebuild") == (2, "other\n", f"run serve: {why}\n")
     assert call("--home", mine.root, "compact", "--older-than-days", "0")[:2] == (0, "1 runs compacted\n")
     assert fingerprint(mine.mart_run("serve")) == before
@@ -330,8 +345,15 @@ def test_the_database_says_who_wrote_it(fresh: Home) -> None:
                 "lake": str(fresh.root / "lake"),
             }
         ]
-        views = "SELECT view_name, comment IS NOT NULL FROM duckdb_views() WHERE view_name IN ('written_by', 'left_out') ORDER BY 1"
-        columns = "SELECT count(*) FROM duckdb_columns() WHERE table_name IN ('written_by', 'left_out') AND comment IS NULL"
+        views = (
+            "SELECT view_name, comment IS NOT NULL FROM duckdb_views() WHERE view_name IN "
+            "('written_by', "
+            "'left_out') ORDER BY 1"
+        )
+        columns = (
+            "SELECT count(*) FROM duckdb_columns() WHERE table_name IN ('written_by', 'left_out') AND "
+            "comment IS NULL"
+        )
         assert (con.execute(views).fetchall(), con.execute(columns).fetchall()) == (
             [("left_out", True), ("written_by", True)],
             [(0,)],

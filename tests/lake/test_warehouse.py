@@ -82,9 +82,13 @@ def test_a_query_of_one_run_reads_one_runs_file(built: Home) -> None:
 @pytest.mark.parametrize("how", ["plain", "ours"])
 @pytest.mark.parametrize("table", ["activity", "raw.gpu_activity"])
 def test_a_window_over_one_run_counts_that_run_alone(built: Home, table: str, how: str) -> None:
-    """DuckDB 2.0 forgets the filter on run_id in a window without an order, unless it is kept from it; in any client."""
+    """DuckDB 2.0 forgets the filter on run_id in a window without an order, unless it is kept from it; in any
+    client."""
     with duckdb.connect(str(built.database), read_only=True) if how == "plain" else opened(built) as con:
-        window = f"SELECT DISTINCT n FROM (SELECT count(*) OVER (PARTITION BY kind) AS n FROM {table} WHERE run_id = 'a' AND kind = 'kernel')"
+        window = (
+            f"SELECT DISTINCT n FROM (SELECT count(*) OVER (PARTITION BY kind) AS n FROM {table} WHERE "
+            "run_id = 'a' AND kind = 'kernel')"
+        )
         assert duck.rows(con, window) == duck.rows(
             con, f"SELECT count(*) FROM {table} WHERE run_id = 'a' AND kind = 'kernel'"
         )
@@ -108,7 +112,10 @@ def test_views_have_the_columns_of_their_contracts(built: Home) -> None:
     """Names, and the sentence of each column as its comment."""
     found = ask(
         built,
-        "SELECT column_name, comment FROM duckdb_columns() WHERE table_name = 'steps' AND schema_name = 'main' ORDER BY column_index",
+        (
+            "SELECT column_name, comment FROM duckdb_columns() WHERE table_name = 'steps' AND schema_name = "
+            "'main' ORDER BY column_index"
+        ),
     )
     assert found == [(c.name, c.doc) for c in contracts("marts")["steps"].columns]
 
@@ -208,7 +215,8 @@ def test_marts_without_what_tells_their_version_are_stale(mine: Home) -> None:
     facts = mine.mart_run("a") / "run_facts.parquet"
     with duckdb.connect() as con:
         con.execute(
-            f"CREATE TABLE f AS SELECT * EXCLUDE (contract_version) FROM read_parquet({literal(facts)}, hive_partitioning = false)"
+            f"CREATE TABLE f AS SELECT * EXCLUDE (contract_version) FROM read_parquet({literal(facts)}, "
+            "hive_partitioning = false)"
         )
         con.execute(f"COPY f TO {literal(facts)} (FORMAT parquet)")
     assert stale(mine) == ["a"]
@@ -296,7 +304,8 @@ ARRIVING = 50 if os.environ.get("STEPLEDGER_SOAK") else 8
 def test_readers_see_no_error_and_no_mixture_while_traces_arrive_and_a_run_is_rebuilt(
     home: Home, tmp_path: Path
 ) -> None:
-    """Traces arrive one after another, each a build, and one run is rebuilt under turning rules; processes that read all the while never notice."""
+    """Traces arrive one after another, each a build, and one run is rebuilt under turning rules; processes
+    that read all the while never notice."""
     answers: list[list[object]] = []
     for variant in ("AllReduce", "nvjet"):
         home.user_rules.write_text(VARIANT.format(name=variant))

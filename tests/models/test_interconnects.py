@@ -7,7 +7,8 @@ from tests.support.tables import evaluate
 
 
 def test_every_link_has_a_source_and_generations_double() -> None:
-    """PCIe x16 doubles with each generation of one encoding; NVLink's figures are a GPU's in one direction."""
+    """PCIe x16 doubles with each generation of one encoding; NVLink's figures are a GPU's in one
+    direction."""
     known = interconnects()
     assert all(link.source and link.gbps > 0 for link in known.values())
     assert known["pcie5_x16"].gbps == 2 * known["pcie4_x16"].gbps - 0.001

@@ -34,14 +34,16 @@ def _claims(asked: Iterable[Asked]) -> dict[Asked, str | None]:
     pairs = list(dict.fromkeys(asked))
     listed = ", ".join(f"{{'name': {literal(name)}, 'op': {literal(op)}::VARCHAR}}" for name, op in pairs)
     found = evaluate(
-        f"(SELECT list(first_rule(asked.name, asked.op) ORDER BY place) FROM unnest([{listed}]) WITH ORDINALITY AS u (asked, place))"
+        f"(SELECT list(first_rule(asked.name, asked.op) ORDER BY place) FROM unnest([{listed}]) WITH "
+        "ORDINALITY AS u (asked, place))"
     )
     return dict(zip(pairs, found, strict=True))
 
 
 @cache
 def _known_claims() -> dict[Asked, str | None]:
-    """The claims on all examples, without operator, with their own and with another, and on both spellings of PAIRS."""
+    """The claims on all examples, without operator, with their own and with another, and on both spellings of
+    PAIRS."""
     examples = [(r.example, op) for r in RULES.rules if r.example for op in (None, r.example_op, OTHER_OP)]
     return _claims([*examples, *((name, None) for _, *spellings in PAIRS for name in spellings)])
 
@@ -58,7 +60,8 @@ def filed(name: str, op: str | None = None) -> tuple[str, str | None]:
     return (BY_ID[rule_id].category, BY_ID[rule_id].subcategory) if rule_id else ("unclassified", None)
 
 
-# --- our own rules ---------------------------------------------------------------------------------------------------
+# --- our own rules
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rule", [r for r in RULES.rules if not r.is_positional], ids=lambda r: r.id)
@@ -70,14 +73,18 @@ def test_every_example_is_claimed_first_by_its_own_rule(rule: Rule) -> None:
 
 @pytest.mark.parametrize("rule", [r for r in RULES.rules if r.op], ids=lambda r: r.id)
 def test_a_rule_with_an_operator_claims_nothing_without_it(rule: Rule) -> None:
-    """Under CUDA graphs no operator is known, so such a rule stays silent, as it does for another operator."""
+    """Under CUDA graphs no operator is known, so such a rule stays silent, as it does for another
+    operator."""
     assert rule.example is not None
     assert claimed_by(rule.example) != rule.id
     assert claimed_by(rule.example, OTHER_OP) != rule.id
 
 
 REDUCE_4 = "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<float> >(at::native::ReduceOp<float>)"
-FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, std::array<char*, 1ul> >(int)"
+FILL = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, std::array<char*, "
+    "1ul> >(int)"
+)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +105,8 @@ FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFuncto
 def test_rules_by_place_ask_for_the_neighbour(
     name: str, before: str | None, after: str | None, rule: str | None
 ) -> None:
-    """A plain reduction is a sum over experts only behind an expert GEMM, a fill the experts' only before one."""
+    """A plain reduction is a sum over experts only behind an expert GEMM, a fill the experts' only before
+    one."""
     assert evaluate("neighbour_rule(?, ?, ?)", name, before, after) == rule
 
 
@@ -140,7 +148,8 @@ def test_every_marker_claims_its_own_example(marker: dict[str, Any]) -> None:
     )
 
 
-# --- traps, by name --------------------------------------------------------------------------------------------------
+# --- traps, by name
+# --------------------------------------------------------------------------------------------------
 
 
 def test_marlin_in_the_moe_namespace_is_an_expert_gemm() -> None:
@@ -186,13 +195,17 @@ def test_a_compiled_reduction_with_a_norm_is_a_norm(name: str) -> None:
     ],
 )
 def test_compiled_kernels_are_filed_by_their_kind(name: str, category: str, subcategory: str) -> None:
-    """Only templates are GEMMs, pointwise with silu is an activation, and a list without operators stays unknown."""
+    """Only templates are GEMMs, pointwise with silu is an activation, and a list without operators stays
+    unknown."""
     assert filed(name) == (category, subcategory)
 
 
 def test_top_k_is_routing_sampling_or_the_indexers() -> None:
     """The engine's own kernels tell by name, torch's by operator; without one torch's top-k is sampling."""
-    torch = "void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>(at::cuda::detail::TensorInfo<float const, unsigned int>)"
+    torch = (
+        "void at::native::sbtopk::gatherTopK<float, unsigned int, 2, "
+        "false>(at::cuda::detail::TensorInfo<float const, unsigned int>)"
+    )
     assert filed("void vllm::moe::topkGatingSoftmax<8, 256, 4, 16, 32>(float const*)")[0] == "routing"
     assert filed("void vllm::topKPerRowDecode<1024, true>(float const*, int const*)") == (
         "attention",
@@ -215,7 +228,10 @@ def test_nothing_is_read_from_ring_ll() -> None:
 
 def test_cross_device_reduce_is_the_custom_all_reduce() -> None:
     """Its name says reduce, but it is an all-reduce of the engine's own."""
-    name = "void vllm::cross_device_reduce_{}<__nv_bfloat16, 8>(vllm::RankData*, vllm::RankSignals, vllm::Signal*, __nv_bfloat16*, int, int)"
+    name = (
+        "void vllm::cross_device_reduce_{}<__nv_bfloat16, 8>(vllm::RankData*, vllm::RankSignals, "
+        "vllm::Signal*, __nv_bfloat16*, int, int)"
+    )
     assert filed(name.format("1stage")) == filed(name.format("2stage")) == ("allreduce", "custom")
 
 
@@ -233,7 +249,8 @@ def test_an_all_reduce_fused_with_a_norm_is_communication() -> None:
 def test_split_k_reduction_goes_with_its_gemm() -> None:
     """It is no collective and no reduction of its own."""
     assert filed(
-        "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16>(cublasLt::cublasSplitKParams<float>)"
+        "void cublasLt::splitKreduce_kernel<32, 16, int, float, "
+        "__nv_bfloat16>(cublasLt::cublasSplitKParams<float>)"
     ) == ("gemm", "splitk")
 
 
@@ -295,18 +312,23 @@ def test_unknown_names_are_left_to_the_reader(name: str) -> None:
     assert claimed_by(name) is None
 
 
-# --- two spellings ---------------------------------------------------------------------------------------------------
+# --- two spellings
+# ---------------------------------------------------------------------------------------------------
 
 PAIRS = [
     (
         "split_k_reduce",
         (
-            "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16, float, __nv_bfloat16, false, float, __nv_bfloat16, __nv_bfloat16, "
-            "true, false, false, false>(cublasLt::cublasSplitKParams<float>, float const*, __nv_bfloat16 const*, float*, __nv_bfloat16*, void*, long)"
+            "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16, float, __nv_bfloat16, "
+            "false, float, __nv_bfloat16, __nv_bfloat16, "
+            "true, false, false, false>(cublasLt::cublasSplitKParams<float>, float const*, __nv_bfloat16 "
+            "const*, float*, __nv_bfloat16*, void*, long)"
         ),
         (
-            "void cublasLt::splitKreduce_kernel<(int)32, (int)16, int, float, __nv_bfloat16, float, __nv_bfloat16, (bool)0, float, __nv_bfloat16, "
-            "__nv_bfloat16, (bool)1, (bool)0, (bool)0, (bool)0>(cublasLt::cublasSplitKParams<T6>, const T4 *, const T10 *, T9 *, T5 *, void *, long)"
+            "void cublasLt::splitKreduce_kernel<(int)32, (int)16, int, float, __nv_bfloat16, float, "
+            "__nv_bfloat16, (bool)0, float, __nv_bfloat16, "
+            "__nv_bfloat16, (bool)1, (bool)0, (bool)0, (bool)0>(cublasLt::cublasSplitKParams<T6>, const T4 "
+            "*, const T10 *, T9 *, T5 *, void *, long)"
         ),
     ),
     (
@@ -322,30 +344,42 @@ PAIRS = [
     (
         "marlin_moe",
         (
-            "void marlin_moe_wna16::Marlin<1125899906909960l, 1125899907892224l, 1125899906909960l, 1125899906909960l, 128, 1, 8, 4, true, "
+            "void marlin_moe_wna16::Marlin<1125899906909960l, 1125899907892224l, 1125899906909960l, "
+            "1125899906909960l, 128, 1, 8, 4, true, "
             "4, 2, false>"
             "(int4 const*, int4 const*, int4*, int4*, int, bool)"
         ),
         (
-            "void marlin_moe_wna16::Marlin<(long)1125899906909960, (long)1125899907892224, (long)1125899906909960, (long)1125899906909960, (int)128, "
-            "(int)1, (int)8, (int)4, (bool)1, (int)4, (int)2, (bool)0>(const int4 *, const int4 *, int4 *, int4 *, int, bool)"
+            "void marlin_moe_wna16::Marlin<(long)1125899906909960, (long)1125899907892224, "
+            "(long)1125899906909960, (long)1125899906909960, (int)128, "
+            "(int)1, (int)8, (int)4, (bool)1, (int)4, (int)2, (bool)0>(const int4 *, const int4 *, int4 *, "
+            "int4 *, int, bool)"
         ),
     ),
     (
         "mla_cache",
-        "void vllm::concat_and_cache_mla_kernel<__nv_bfloat16, __nv_bfloat16, (vllm::Fp8KVCacheDataType)0>(__nv_bfloat16 const*, int, float const*)",
-        "void vllm::concat_and_cache_mla_kernel<__nv_bfloat16, __nv_bfloat16, (vllm::Fp8KVCacheDataType)0>(const T1 *, int, const float *)",
+        (
+            "void vllm::concat_and_cache_mla_kernel<__nv_bfloat16, __nv_bfloat16, "
+            "(vllm::Fp8KVCacheDataType)0>(__nv_bfloat16 const*, int, float const*)"
+        ),
+        (
+            "void vllm::concat_and_cache_mla_kernel<__nv_bfloat16, __nv_bfloat16, "
+            "(vllm::Fp8KVCacheDataType)0>(const T1 *, int, const float *)"
+        ),
     ),
     (
         "fa3_combine",
         (
-            "void cutlass::device_kernel<flash::FlashAttnFwdCombine<cute::tuple<cute::C<8>, cute::C<128> >, 5, 256, 1, false, true, "
+            "void cutlass::device_kernel<flash::FlashAttnFwdCombine<cute::tuple<cute::C<8>, cute::C<128> >, "
+            "5, 256, 1, false, true, "
             "cutlass::bfloat16_t, "
-            "float, cutlass::arch::Sm90> >(flash::FlashAttnFwdCombine<cute::tuple<cute::C<8>, cute::C<128> >, 5, 256, 1, false, true, "
+            "float, cutlass::arch::Sm90> >(flash::FlashAttnFwdCombine<cute::tuple<cute::C<8>, cute::C<128> "
+            ">, 5, 256, 1, false, true, "
             "cutlass::bfloat16_t, float, cutlass::arch::Sm90>::Params)"
         ),
         (
-            "void cutlass::device_kernel<flash::FlashAttnFwdCombine<cute::tuple<cute::C<(int)8>, cute::C<(int)128>>, (int)5, (int)256, (int)1, "
+            "void cutlass::device_kernel<flash::FlashAttnFwdCombine<cute::tuple<cute::C<(int)8>, "
+            "cute::C<(int)128>>, (int)5, (int)256, (int)1, "
             "(bool)0, "
             "(bool)1, cutlass::bfloat16_t, float, cutlass::arch::Sm90>>(T1::Params)"
         ),
@@ -355,91 +389,124 @@ PAIRS = [
         (
             "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2, "
             "cute::tuple<cute::C<1>, "
-            "cute::C<1>, cute::C<1> >, cute::tuple<cute::C<64>, cute::C<64>, cute::C<64> >, 512, cutlass::bfloat16_t, float, cutlass::arch::Sm90, "
+            "cute::C<1>, cute::C<1> >, cute::tuple<cute::C<64>, cute::C<64>, cute::C<64> >, 512, "
+            "cutlass::bfloat16_t, float, cutlass::arch::Sm90, "
             "false, 1> > > >(flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<x> >::Params)"
         ),
         (
             "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<(int)2, "
-            "cute::tuple<cute::C<(int)1>, cute::C<(int)1>, cute::C<(int)1>>, cute::tuple<cute::C<(int)64>, cute::C<(int)64>, cute::C<(int)64>>, "
+            "cute::tuple<cute::C<(int)1>, cute::C<(int)1>, cute::C<(int)1>>, cute::tuple<cute::C<(int)64>, "
+            "cute::C<(int)64>, cute::C<(int)64>>, "
             "(int)512, "
             "cutlass::bfloat16_t, float, cutlass::arch::Sm90, (bool)0, (int)1>>>>(T1::Params)"
         ),
     ),
     (
         "fused_a_gemm",
-        "void fused_a_gemm_kernel<1, 2112, 7168, 16, 8, 256, 16>(__nv_bfloat16*, __nv_bfloat16 const*, __nv_bfloat16 const*, int)",
         (
-            "void fused_a_gemm_kernel<(int)1, (int)2112, (int)7168, (int)16, (int)8, (int)256, (int)16>(__nv_bfloat16 *, const __nv_bfloat16 *, "
+            "void fused_a_gemm_kernel<1, 2112, 7168, 16, 8, 256, 16>(__nv_bfloat16*, __nv_bfloat16 const*, "
+            "__nv_bfloat16 const*, int)"
+        ),
+        (
+            "void fused_a_gemm_kernel<(int)1, (int)2112, (int)7168, (int)16, (int)8, (int)256, "
+            "(int)16>(__nv_bfloat16 *, const __nv_bfloat16 *, "
             "const __nv_bfloat16 *, int)"
         ),
     ),
     (
         "grouped_topk",
         (
-            "void vllm::moe::grouped_topk_fused_small_expert_count_kernel<__nv_bfloat16, float, int, (vllm::moe::ScoringFunc)1, 128, false, 8>"
+            "void vllm::moe::grouped_topk_fused_small_expert_count_kernel<__nv_bfloat16, float, int, "
+            "(vllm::moe::ScoringFunc)1, 128, false, 8>"
             "(__nv_bfloat16*, float*, int*, float const*, long, bool, double)"
         ),
         (
-            "void vllm::moe::grouped_topk_fused_small_expert_count_kernel<__nv_bfloat16, float, int, (vllm::moe::ScoringFunc)1, (int)128, "
+            "void vllm::moe::grouped_topk_fused_small_expert_count_kernel<__nv_bfloat16, float, int, "
+            "(vllm::moe::ScoringFunc)1, (int)128, "
             "(bool)0, (int)8>"
             "(T1 *, float *, T3 *, const T2 *, long, bool, double)"
         ),
     ),
     (
         "moe_align",
-        "void vllm::moe::moe_align_block_size_small_batch_expert_kernel<int, 256>(int const*, int*, int*, int*, int*, int, int, unsigned long, bool)",
         (
-            "void vllm::moe::moe_align_block_size_small_batch_expert_kernel<int, (int)256>(const T1 *, int *, int *, int *, int *, int, int, "
+            "void vllm::moe::moe_align_block_size_small_batch_expert_kernel<int, 256>(int const*, int*, "
+            "int*, "
+            "int*, int*, int, int, unsigned long, bool)"
+        ),
+        (
+            "void vllm::moe::moe_align_block_size_small_batch_expert_kernel<int, (int)256>(const T1 *, int "
+            "*, int *, int *, int *, int, int, "
             "unsigned long, bool)"
         ),
     ),
     (
         "torch_reduce",
         (
-            "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<c10::BFloat16, at::native::func_wrapper_t<c10::BFloat16, "
-            "at::native::sum_functor<c10::BFloat16, float, c10::BFloat16>::operator()(at::TensorIterator&)::{lambda(float, float)#1}>, unsigned int, "
-            "c10::BFloat16, 4, 8> >(at::native::ReduceOp<c10::BFloat16, float, unsigned int, c10::BFloat16, 4, 8>)"
+            "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<c10::BFloat16, "
+            "at::native::func_wrapper_t<c10::BFloat16, "
+            "at::native::sum_functor<c10::BFloat16, float, "
+            "c10::BFloat16>::operator()(at::TensorIterator&)::{lambda(float, float)#1}>, unsigned int, "
+            "c10::BFloat16, 4, 8> >(at::native::ReduceOp<c10::BFloat16, float, unsigned int, c10::BFloat16, "
+            "4, 8>)"
         ),
         (
-            "void at::native::reduce_kernel<(int)128, (int)4, at::native::ReduceOp<c10::BFloat16, at::native::func_wrapper_t<c10::BFloat16, "
-            "at::native::sum_functor<c10::BFloat16, float, c10::BFloat16>::operator ()(at::TensorIterator &)::[lambda(float, float) (instance 1)]>, "
+            "void at::native::reduce_kernel<(int)128, (int)4, at::native::ReduceOp<c10::BFloat16, "
+            "at::native::func_wrapper_t<c10::BFloat16, "
+            "at::native::sum_functor<c10::BFloat16, float, c10::BFloat16>::operator ()(at::TensorIterator "
+            "&)::[lambda(float, float) (instance 1)]>, "
             "unsigned int, c10::BFloat16, (int)4, (int)8>>(T3)"
         ),
     ),
     (
         "torch_fill",
         (
-            "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, std::array<char*, 1ul> >(int, at::native::FillFunctor<"
+            "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, "
+            "std::array<char*, 1ul> >(int, at::native::FillFunctor<"
             "int>, "
             "std::array<char*, 1ul>)"
         ),
-        "void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<int>, std::array<char *, (unsigned long)1>>(int, T2, T3)",
+        (
+            "void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<int>, "
+            "std::array<char *, (unsigned long)1>>(int, T2, T3)"
+        ),
     ),
     (
         "argmax",
         (
-            "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::ArgMaxOps<float>, unsigned int, long, 4, 4> >"
+            "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, "
+            "at::native::ArgMaxOps<float>, unsigned int, long, 4, 4> >"
             "(at::native::ReduceOp<float, at::native::ArgMaxOps<float>, unsigned int, long, 4, 4>)"
         ),
         (
-            "void at::native::reduce_kernel<(int)512, (int)1, at::native::ReduceOp<float, at::native::ArgMaxOps<float>, unsigned int, long, (int)4, "
+            "void at::native::reduce_kernel<(int)512, (int)1, at::native::ReduceOp<float, "
+            "at::native::ArgMaxOps<float>, unsigned int, long, (int)4, "
             "(int)4>>(T3)"
         ),
     ),
     (
         "varlen_scheduler",
-        "void flash::prepare_varlen_num_blocks_kernel<1, false>(int, int, int, int const*, cutlass::FastDivmod, int*, bool, bool, int)",
-        "void flash::prepare_varlen_num_blocks_kernel<(int)1, (bool)0>(int, int, int, const int *, cutlass::FastDivmod, int *, bool, bool, int)",
+        (
+            "void flash::prepare_varlen_num_blocks_kernel<1, false>(int, int, int, int const*, "
+            "cutlass::FastDivmod, int*, bool, bool, int)"
+        ),
+        (
+            "void flash::prepare_varlen_num_blocks_kernel<(int)1, (bool)0>(int, int, int, const int *, "
+            "cutlass::FastDivmod, int *, bool, bool, int)"
+        ),
     ),
     (
         "torch_add",
         (
-            "void at::native::unrolled_elementwise_kernel<at::native::CUDAFunctorOnSelf_add<int>, std::array<char*, 2ul>, 4, "
+            "void at::native::unrolled_elementwise_kernel<at::native::CUDAFunctorOnSelf_add<int>, "
+            "std::array<char*, 2ul>, 4, "
             "TrivialOffsetCalculator<1, "
-            "unsigned int>, at::native::memory::LoadWithoutCast>(int, at::native::CUDAFunctorOnSelf_add<int>, std::array<char*, 2ul>)"
+            "unsigned int>, at::native::memory::LoadWithoutCast>(int, "
+            "at::native::CUDAFunctorOnSelf_add<int>, std::array<char*, 2ul>)"
         ),
         (
-            "void at::native::unrolled_elementwise_kernel<at::native::CUDAFunctorOnSelf_add<int>, std::array<char *, (unsigned long)2>, (int)4, "
+            "void at::native::unrolled_elementwise_kernel<at::native::CUDAFunctorOnSelf_add<int>, "
+            "std::array<char *, (unsigned long)2>, (int)4, "
             "TrivialOffsetCalculator<(int)1, unsigned int>, at::native::memory::LoadWithoutCast>(int, T1, T2)"
         ),
     ),
@@ -447,16 +514,19 @@ PAIRS = [
         "copy_direct",
         (
             "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}::operator()() "
-            "const::{lambda()#7}::operator()() const::{lambda(float)#1}, std::array<char*, 2ul>, 4>(int, std::array<char*, 2ul>)"
+            "const::{lambda()#7}::operator()() const::{lambda(float)#1}, std::array<char*, 2ul>, 4>(int, "
+            "std::array<char*, 2ul>)"
         ),
         (
             "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase &)::[lambda() (instance 3)]::"
-            "operator ()() const::[lambda() (instance 7)]::operator ()() const::[lambda(float) (instance 1)], "
+            "operator ()() const::[lambda() (instance 7)]::operator ()() const::[lambda(float) (instance "
+            "1)], "
             "std::array<char *, (unsigned long)2>, (int)4>(int, T2)"
         ),
     ),
 ]
-"""Rule, Kineto's name and nsys's name of kernels of one model, recorded both ways (long parameter lists cut)."""
+"""Rule, Kineto's name and nsys's name of kernels of one model, recorded both ways (long parameter lists
+cut)."""
 
 
 @pytest.mark.parametrize(("rule", "kineto", "nsys"), PAIRS, ids=[p[0] for p in PAIRS])
@@ -467,7 +537,8 @@ def test_both_spellings_of_a_kernel_get_the_same_rule(rule: str, kineto: str, ns
 
 @pytest.mark.parametrize(("rule", "kineto", "nsys"), PAIRS, ids=[p[0] for p in PAIRS])
 def test_both_spellings_of_a_kernel_have_the_same_short_name(rule: str, kineto: str, nsys: str) -> None:
-    """short_name compares the sources; it is cut from the front and the end only, so it still names the kernel."""
+    """short_name compares the sources; it is cut from the front and the end only, so it still names the
+    kernel."""
     assert evaluate("short_name(?)", kineto) == evaluate("short_name(?)", nsys)
 
 
@@ -486,7 +557,8 @@ def test_both_spellings_of_a_copy_get_the_same_rule(kineto: str, nsys: str) -> N
     assert claimed_by(kineto) == claimed_by(nsys) is not None
 
 
-# --- the user's rules ------------------------------------------------------------------------------------------------
+# --- the user's rules
+# ------------------------------------------------------------------------------------------------
 
 MINE = '[[rule]]\nid = "mine"\nname = "{}"\ncategory = "{}"\n'
 
@@ -613,7 +685,8 @@ def test_a_rules_file_that_is_no_text_is_said(home: Home) -> None:
         load_rules(home.user_rules)
 
 
-# --- explanations ----------------------------------------------------------------------------------------------------
+# --- explanations
+# ----------------------------------------------------------------------------------------------------
 
 
 def _explained(home: Home, name: str, op: str | None = None) -> list[tuple[str, str]]:
@@ -676,7 +749,8 @@ def test_rules_are_listed_in_the_order_in_which_they_are_tried(home: Home) -> No
     "name", ["FlashAttn|flash_fwd", "fused_add_rms_norm", "act_and_mul", "nvjet|gemm", "AllReduce"]
 )
 def test_a_users_rule_without_a_subcategory_keeps_layers_and_roles(tmp_path: Path, name: str) -> None:
-    """Every field but id, name and category is optional: what models find out is the same with a rule that says no more than ours."""
+    """Every field but id, name and category is optional: what models find out is the same with a rule that
+    says no more than ours."""
     kernels = (NORM, GEMM, MLA, GEMM, ALL_REDUCE, NORM, GEMM, ACTIVATION, GEMM, ALL_REDUCE)
     claimed = next(kernel for kernel in kernels if re.search(name, kernel))
     category = filed(claimed)[0]

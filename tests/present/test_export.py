@@ -186,7 +186,8 @@ def test_a_place_that_cannot_be_written_is_a_usage_error(built: Home, tmp_path: 
 
 
 def test_an_export_needs_nothing_of_the_home_but_to_read_it(built: Home, tmp_path: Path) -> None:
-    """The staging folder belongs to the writer, who empties it; an export to elsewhere leaves the home alone."""
+    """The staging folder belongs to the writer, who empties it; an export to elsewhere leaves the home
+    alone."""
     before = sorted(built.staging.iterdir())
     export_run(built, "a", "steps", "csv", tmp_path / "x.csv", wide=False)
     assert sorted(built.staging.iterdir()) == before

@@ -176,7 +176,8 @@ def test_a_table_prints_brackets_as_they_are(capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize("form", ["csv", "json"])
 def test_rows_are_written_as_they_come(capsys: pytest.CaptureFixture[str], form: Any) -> None:
-    """What was written when the rows break off stays; a JSON without its last bracket is seen to be no whole answer."""
+    """What was written when the rows break off stays; a JSON without its last bracket is seen to be no whole
+    answer."""
 
     def rows() -> Iterator[list[int]]:
         yield from ([n] for n in range(10_000))

@@ -89,9 +89,9 @@ def test_without_a_step_per_step_numbers_are_refused_and_the_capture_is_shown(od
     text = "\n".join(lines)
     assert "No step was found, so per-step numbers are refused, not invented." in text
     assert (
-        "in no step: 2 activities, 0.012 ms (nothing marks steps: no annotation, graph replay or repeating order of kernels)"
-        in " ".join(text.split())
-    )
+        "in no step: 2 activities, 0.012 ms (nothing marks steps: no annotation, graph replay or repeating "
+        "order of kernels)"
+    ) in " ".join(text.split())
     assert line(lines, "GEMM").split() == ["GEMM", "0.005", "0.005", "1", "41.7%"]
     assert "of a decode step" not in text
 
@@ -159,7 +159,8 @@ def test_steps_without_a_complete_one_are_not_called_no_step(built: Home, drawn:
 
 
 def _large(screen: Screen) -> Screen:
-    """The same screen with the widest numbers that are likely: seconds, thousands of calls, a long name and message."""
+    """The same screen with the widest numbers that are likely: seconds, thousands of calls, a long name and
+    message."""
     rows = [
         r | {"ms_p50": 1234.5678, "ms_rank_min": 1200.25, "ms_rank_max": 1234.5678, "calls_mode": 1783, "calls_min": 1780, "calls_max": 1790}
         | {"rollup": "MoE dispatch and combine", "exposed_ms_p50": 1234.5678, "us_per_call": 1234.5678, "worst_rank": 127, "share": 1.0}

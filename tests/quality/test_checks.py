@@ -52,7 +52,8 @@ class Broken:
 def broken(
     check: str, relation: str, select: str, *also: str, why: str = "", more: dict[str, str] | None = None
 ) -> tuple[str, Broken]:
-    """One row of the table: `relation` is replaced by `select`, and exactly `check` (and `also`, for the reason `why`) fails."""
+    """One row of the table: `relation` is replaced by `select`, and exactly `check` (and `also`, for the
+    reason `why`) fails."""
     return check, Broken({relation: select, **(more or {})}, frozenset({check, *also}), why)
 
 
@@ -66,79 +67,112 @@ def issue(code: str, severity: str) -> str:
 
 def unclassified(share: float) -> str:
     """Activities of which about this share of the time has a name that no rule claims."""
-    return f"SELECT * REPLACE (CASE WHEN activity_id % 100 < {share * 100} THEN 'unclassified' ELSE category END AS category) FROM good.activity"
+    return (
+        f"SELECT * REPLACE (CASE WHEN activity_id % 100 < {share * 100} THEN 'unclassified' ELSE "
+        "category "
+        "END AS category) FROM good.activity"
+    )
 
 
 def all_in_the_last(part: str) -> str:
-    """Activities in which the last one of `part` has all its time but a nanosecond each, with the sums of before."""
+    """Activities in which the last one of `part` has all its time but a nanosecond each, with the sums of
+    before."""
     whole = f"SELECT *, {part} AS is_part FROM good.activity"
     return (
         "SELECT * EXCLUDE (is_part) REPLACE (CASE WHEN NOT is_part THEN dur_ns "
-        "WHEN row_number() OVER w = 1 THEN (sum(dur_ns) OVER p - count(*) OVER p + 1)::BIGINT ELSE 1 END AS dur_ns) "
-        f"FROM ({whole}) WINDOW p AS (PARTITION BY trace_id, is_part), w AS (PARTITION BY trace_id, is_part ORDER BY activity_id DESC)"
+        "WHEN row_number() OVER w = 1 THEN (sum(dur_ns) OVER p - count(*) OVER p + 1)::BIGINT ELSE 1 END AS "
+        "dur_ns) "
+        f"FROM ({whole}) WINDOW p AS (PARTITION BY trace_id, is_part), w AS (PARTITION BY trace_id, is_part "
+        "ORDER BY activity_id DESC)"
     )
 
 
 MUTATIONS = [
     # The books.
-    broken("booked_once", "step_breakdown", "SELECT * REPLACE (calls + (category = 'gemm')::INT AS calls) FROM good.step_breakdown"),
-    broken("booked_once", "step_breakdown", "SELECT * REPLACE (busy_ns - (step = 0 AND category = 'gemm')::INT AS busy_ns) FROM good.step_breakdown"),
+    broken("booked_once", "step_breakdown", ("SELECT * REPLACE (calls + (category = 'gemm')::INT AS calls) "
+                                            "FROM good.step_breakdown")),
+    broken("booked_once", "step_breakdown", ("SELECT * REPLACE (busy_ns - (step = 0 AND category = "
+                                            "'gemm')::INT AS busy_ns) FROM good.step_breakdown")),
     broken(
         "booked_once", "activity", f"FROM good.activity WHERE NOT ({LAST})", "timeline_closes", "decode_kernels_agree",
-        why="an activity that is missing takes its exposed time with it, and its step ran other kernels than its peers",
+        why=("an activity that is missing takes its exposed time with it, and its step ran other kernels "
+             "than "
+            "its peers"),
     ),
     broken(
-        "booked_once", "activity", "SELECT * REPLACE (dur_ns + (activity_id = 5)::INT AS dur_ns) FROM good.activity",
+        "booked_once", "activity", ("SELECT * REPLACE (dur_ns + (activity_id = 5)::INT AS dur_ns) FROM "
+                                   "good.activity"),
     ),
-    broken("conservation_events", "raw.trace", "SELECT * REPLACE (events_read + 1 AS events_read) FROM good.raw_trace"),
-    broken("conservation_events", "raw.trace", "SELECT * REPLACE (events_kept + 1 AS events_kept) FROM good.raw_trace"),
-    broken("conservation_gpu_time", "raw.trace", "SELECT * REPLACE (gpu_ns_read + 1 AS gpu_ns_read) FROM good.raw_trace"),
-    broken("shares_sum_to_one", "run_breakdown", "SELECT * REPLACE (share * 0.99 AS share) FROM good.run_breakdown"),
-    broken("shares_sum_to_one", "step_breakdown", "SELECT * REPLACE (busy_share + 0.01 AS busy_share) FROM good.step_breakdown"),
-    broken("step_identity", "steps", f"SELECT * REPLACE (wall_ns + ({ONE_STEP})::INT AS wall_ns) FROM good.steps"),
-    broken("step_identity", "steps", f"SELECT * REPLACE (CASE WHEN {ONE_STEP} THEN NULL ELSE idle_inside_ns END AS idle_inside_ns) FROM good.steps"),
+    broken("conservation_events", "raw.trace", ("SELECT * REPLACE (events_read + 1 AS events_read) FROM "
+                                               "good.raw_trace")),
+    broken("conservation_events", "raw.trace", ("SELECT * REPLACE (events_kept + 1 AS events_kept) FROM "
+                                               "good.raw_trace")),
+    broken("conservation_gpu_time", "raw.trace", ("SELECT * REPLACE (gpu_ns_read + 1 AS gpu_ns_read) FROM "
+                                                 "good.raw_trace")),
+    broken("shares_sum_to_one", "run_breakdown", ("SELECT * REPLACE (share * 0.99 AS share) FROM "
+                                                 "good.run_breakdown")),
+    broken("shares_sum_to_one", "step_breakdown", ("SELECT * REPLACE (busy_share + 0.01 AS busy_share) FROM "
+                                                  "good.step_breakdown")),
+    broken("step_identity", "steps", (f"SELECT * REPLACE (wall_ns + ({ONE_STEP})::INT AS wall_ns) FROM "
+                                     "good.steps")),
+    broken("step_identity", "steps", (f"SELECT * REPLACE (CASE WHEN {ONE_STEP} THEN NULL ELSE idle_inside_ns "
+                                     "END AS idle_inside_ns) FROM good.steps")),
     broken("timeline_closes", "timeline", "SELECT * REPLACE (idle_ns - 1 AS idle_ns) FROM good.timeline"),
-    broken("timeline_closes", "timeline", "SELECT * REPLACE (exposed_ns - 1 AS exposed_ns, idle_ns + 1 AS idle_ns) FROM good.timeline"),
+    broken("timeline_closes", "timeline", ("SELECT * REPLACE (exposed_ns - 1 AS exposed_ns, idle_ns + 1 AS "
+                                          "idle_ns) FROM good.timeline")),
     broken("timeline_closes", "timeline", "FROM good.timeline LIMIT 1"),
     broken("utilisation", "timeline", "SELECT * REPLACE (exposed_ns - 1 AS busy_ns) FROM good.timeline"),
     # The recording.
-    broken("burst", "activity", "SELECT * REPLACE (min(start_ns) OVER (PARTITION BY trace_id, step) AS start_ns) FROM good.activity WHERE step > 0 "
+    broken("burst", "activity", "SELECT * REPLACE (min(start_ns) OVER (PARTITION BY trace_id, step) AS "
+                                "start_ns) FROM good.activity WHERE step > 0 "
            "UNION ALL FROM good.activity WHERE step = 0"),
     broken("clock_jump", "gaps", "SELECT * REPLACE (dur_ns + 600000000000 AS dur_ns) FROM good.gaps"),
     broken(
         "impossible_durations", "activity",
-        "SELECT * REPLACE (CASE activity_id WHEN 0 THEN start_ns + 350000 ELSE start_ns END AS start_ns) FROM good.activity",
+        ("SELECT * REPLACE (CASE activity_id WHEN 0 THEN start_ns + 350000 ELSE start_ns END AS start_ns) "
+        "FROM good.activity"),
     ),
-    broken("launch_before_kernel", "raw.launch", "SELECT * REPLACE (start_ns + 1000000 AS start_ns) FROM good.raw_launch"),
+    broken("launch_before_kernel", "raw.launch", ("SELECT * REPLACE (start_ns + 1000000 AS start_ns) FROM "
+                                                 "good.raw_launch")),
     broken(
         "one_activity_dominates", "activity", all_in_the_last("TRUE"), "one_activity_dominates_step",
         why="what is most of a device is most of its step",
     ),
     broken(
         "one_activity_dominates_step", "activity",
-        f"SELECT * REPLACE (CASE WHEN {LAST} THEN 'allreduce' ELSE category END AS category) FROM ({all_in_the_last('TRUE')})",
+        (f"SELECT * REPLACE (CASE WHEN {LAST} THEN 'allreduce' ELSE category END AS category) FROM "
+        f"({all_in_the_last('TRUE')})"),
     ),
-    broken("one_activity_dominates_step", "activity", f"SELECT * REPLACE (nullif(step, 8) AS step) FROM ({all_in_the_last('step = 8')})"),
+    broken("one_activity_dominates_step", "activity", ("SELECT * REPLACE (nullif(step, 8) AS step) FROM "
+                                                      f"({all_in_the_last('step = 8')})")),
     broken("one_activity_dominates_step", "activity", all_in_the_last("step = 8")),
-    broken("opaque_graphs", "activity", "SELECT * REPLACE (CASE WHEN step = 3 THEN 'opaque' ELSE category END AS category) FROM good.activity"),
-    broken("records_lost", "steps", f"SELECT * REPLACE (CASE WHEN {ONE_STEP} THEN 'records_lost' END AS incomplete_reason) FROM good.steps"),
+    broken("opaque_graphs", "activity", ("SELECT * REPLACE (CASE WHEN step = 3 THEN 'opaque' ELSE category "
+                                        "END AS category) FROM good.activity")),
+    broken("records_lost", "steps", (f"SELECT * REPLACE (CASE WHEN {ONE_STEP} THEN 'records_lost' END AS "
+                                    "incomplete_reason) FROM good.steps")),
     broken("truncated_file", "raw.trace", "SELECT * REPLACE (rank = 1 AS is_truncated) FROM good.raw_trace"),
     broken(
         "file_issues_fail", "raw.issue", issue("no_timestamp", "fail"),
-        more={"raw.trace": f"SELECT * REPLACE (events_read + (trace_id = {FIRST})::INT AS events_read) FROM good.raw_trace"},
+        more={"raw.trace": (f"SELECT * REPLACE (events_read + (trace_id = {FIRST})::INT AS events_read) FROM "
+                           "good.raw_trace")},
     ),
     broken("file_issues_warn", "raw.issue", issue("bad_value", "warn")),
     # The steps.
-    broken("capture_start_skew", "steps", "SELECT * REPLACE (CASE step WHEN 0 THEN 'capture_start_skew' END AS incomplete_reason) FROM good.steps"),
+    broken("capture_start_skew", "steps", ("SELECT * REPLACE (CASE step WHEN 0 THEN 'capture_start_skew' END "
+                                          "AS incomplete_reason) FROM good.steps")),
     broken(
         "decode_kernels_agree", "activity",
-        f"SELECT * REPLACE (CASE WHEN {ONE_STEP} AND category = 'gemm' THEN name || '_other' ELSE name END AS name) FROM good.activity",
+        (f"SELECT * REPLACE (CASE WHEN {ONE_STEP} AND category = 'gemm' THEN name || '_other' ELSE name END "
+        "AS name) FROM good.activity"),
     ),
-    broken("empty_steps", "steps", "SELECT * REPLACE (CASE WHEN step > 3 THEN 'empty' ELSE phase END AS phase) FROM good.steps"),
-    broken("step_methods_agree", "step_methods", "SELECT * REPLACE (method <> 'graph' AS is_agreed) FROM good.step_methods"),
+    broken("empty_steps", "steps", ("SELECT * REPLACE (CASE WHEN step > 3 THEN 'empty' ELSE phase END AS "
+                                   "phase) FROM good.steps")),
+    broken("step_methods_agree", "step_methods", ("SELECT * REPLACE (method <> 'graph' AS is_agreed) FROM "
+                                                 "good.step_methods")),
     broken(
         "unannotated_passes", "steps",
-        f"SELECT * REPLACE (CASE WHEN {ONE_STEP} THEN 'dummy' ELSE phase END AS phase, CASE WHEN {ONE_STEP} THEN NULL ELSE label END AS label) "
+        f"SELECT * REPLACE (CASE WHEN {ONE_STEP} THEN 'dummy' ELSE phase END AS phase, CASE WHEN {ONE_STEP} "
+        "THEN NULL ELSE label END AS label) "
         "FROM good.steps",
     ),
     # The ranks.
@@ -152,27 +186,39 @@ MUTATIONS = [
     broken("same_steps_on_ranks", "steps", f"FROM good.steps WHERE NOT ({ONE_STEP})"),
     broken(
         "same_collectives_on_ranks", "step_breakdown",
-        f"SELECT * REPLACE (CASE WHEN {ONE_STEP} THEN calls + CASE category WHEN 'gemm' THEN 1 WHEN 'allreduce' THEN -1 ELSE 0 END "
+        f"SELECT * REPLACE (CASE WHEN {ONE_STEP} THEN calls + CASE category WHEN 'gemm' THEN 1 WHEN "
+        "'allreduce' THEN -1 ELSE 0 END "
         "ELSE calls END AS calls) FROM good.step_breakdown", "audit_counts",
         why="the audit counts the collectives that the breakdown has lost",
     ),
-    broken("audit_counts", "allreduce_audit", "SELECT * REPLACE (kernels + (phase = 'decode')::INT AS kernels) FROM good.allreduce_audit"),
-    broken("audit_counts", "allreduce_audit", "SELECT * REPLACE (busy_ns - 1 AS busy_ns) FROM good.allreduce_audit"),
+    broken("audit_counts", "allreduce_audit", ("SELECT * REPLACE (kernels + (phase = 'decode')::INT AS "
+                                              "kernels) FROM good.allreduce_audit")),
+    broken("audit_counts", "allreduce_audit", ("SELECT * REPLACE (busy_ns - 1 AS busy_ns) FROM "
+                                              "good.allreduce_audit")),
     broken("audit_counts", "allreduce_audit", "FROM good.allreduce_audit WHERE rank = 0"),
     broken("messages_counted", "bandwidth", "SELECT * REPLACE (calls + 1 AS calls) FROM good.bandwidth"),
     broken("messages_counted", "bandwidth", "FROM good.bandwidth WHERE op <> 'all_reduce'"),
-    broken("bandwidth_adds_up", "bandwidth", "SELECT * REPLACE (1000000 AS size_bytes, 2e9 / floor_us / 1e6 AS algbw_gbps) FROM good.bandwidth"),
-    broken("bandwidth_adds_up", "bandwidth", "SELECT * REPLACE (1.0 AS algbw_gbps, 0.5 AS wire_ratio, 2.0 AS busbw_gbps) FROM good.bandwidth"),
+    broken("bandwidth_adds_up", "bandwidth", ("SELECT * REPLACE (1000000 AS size_bytes, 2e9 / floor_us / 1e6 "
+                                             "AS algbw_gbps) FROM good.bandwidth")),
+    broken("bandwidth_adds_up", "bandwidth", ("SELECT * REPLACE (1.0 AS algbw_gbps, 0.5 AS wire_ratio, 2.0 "
+                                              "AS "
+                                             "busbw_gbps) FROM good.bandwidth")),
     broken("bandwidth_possible", "bandwidth", "SELECT * REPLACE (2.1 AS link_share) FROM good.bandwidth"),
     broken("bench_from_table", "bench_vs_trace", f"SELECT {BESIDE}, 20.0 AS table_us, 5.0 AS ratio"),
     broken(
         "bench_from_table", "bench_vs_trace", f"SELECT {BESIDE}, 20.0 AS table_us, 4.0 AS ratio",
-        more={"raw.microbench": "SELECT 'b' AS bench_id, 2 AS line, 'all_reduce' AS op, NULL::BOOLEAN AS is_in_place, 20.0 AS us"},
+        more={"raw.microbench": ("SELECT 'b' AS bench_id, 2 AS line, 'all_reduce' AS op, NULL::BOOLEAN AS "
+                                "is_in_place, 20.0 AS us")},
     ),
-    broken("waiting_adds_up", "collectives", "SELECT * REPLACE (wait_ns + (place = 2)::INT AS wait_ns) FROM good.collectives"),
-    broken("waiting_adds_up", "collectives", "SELECT * REPLACE (CASE step WHEN 3 THEN NULL ELSE wait_ns END AS wait_ns) FROM good.collectives"),
-    broken("waiting_adds_up", "collectives", "SELECT * REPLACE (CASE step WHEN 3 THEN 'kind' END AS refusal) FROM good.collectives"),
-    broken("waiting_adds_up", "step_waiting", f"SELECT * REPLACE (jitter_ns - ({ONE_STEP})::INT AS jitter_ns) FROM good.step_waiting"),
+    broken("waiting_adds_up", "collectives", ("SELECT * REPLACE (wait_ns + (place = 2)::INT AS wait_ns) FROM "
+                                             "good.collectives")),
+    broken("waiting_adds_up", "collectives", ("SELECT * REPLACE (CASE step WHEN 3 THEN NULL ELSE wait_ns END "
+                                             "AS wait_ns) FROM good.collectives")),
+    broken("waiting_adds_up", "collectives", ("SELECT * REPLACE (CASE step WHEN 3 THEN 'kind' END AS "
+                                              "refusal) "
+                                             "FROM good.collectives")),
+    broken("waiting_adds_up", "step_waiting", (f"SELECT * REPLACE (jitter_ns - ({ONE_STEP})::INT AS "
+                                              "jitter_ns) FROM good.step_waiting")),
     # The rules.
     broken("unclassified_share", "activity", unclassified(0.03)),
     broken(
@@ -184,7 +230,8 @@ MUTATIONS = [
 
 @pytest.fixture(scope="module")
 def con(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
-    """What checks see of a good run of two ranks: a prefill and eight decode steps; its relations are also in schema `good`."""
+    """What checks see of a good run of two ranks: a prefill and eight decode steps; its relations are also in
+    schema `good`."""
     folder = tmp_path_factory.mktemp("good")
     home = Home(folder / "home")
     paths = []
@@ -263,7 +310,8 @@ def test_a_good_run_passes_every_check(con: duckdb.DuckDBPyConnection) -> None:
 def test_what_a_check_asks_about_makes_it_fail_and_no_other(
     con: duckdb.DuckDBPyConnection, check: str, case: Broken
 ) -> None:
-    """One wrong thing in a good run is seen by the check that asks about it, and by no other but those that the table names."""
+    """One wrong thing in a good run is seen by the check that asks about it, and by no other but those that
+    the table names."""
     assert check in case.fails
     assert failing(con, case.relations) == case.fails
 
@@ -277,17 +325,23 @@ def test_every_check_is_broken_on_purpose() -> None:
 @pytest.mark.parametrize(
     ("relation", "select"),
     [
-        ("activity", "SELECT * REPLACE (CASE activity_id WHEN 0 THEN start_ns + 250000 ELSE start_ns END AS start_ns) FROM good.activity"),
-        ("activity", "SELECT * REPLACE (dur_ns - 300000 * (activity_id = 0)::INT + 300000 * (activity_id = 20)::INT AS dur_ns) FROM good.activity"),
-        ("activity", "SELECT * REPLACE (CASE activity_id WHEN 30 THEN 'opaque' ELSE category END AS category) FROM good.activity"),
-        ("activity", "SELECT * REPLACE (CASE activity_id WHEN 30 THEN 'unclassified' ELSE category END AS category) FROM good.activity"),
+        ("activity", ("SELECT * REPLACE (CASE activity_id WHEN 0 THEN start_ns + 250000 ELSE start_ns END AS "
+                     "start_ns) FROM good.activity")),
+        ("activity", ("SELECT * REPLACE (dur_ns - 300000 * (activity_id = 0)::INT + 300000 * (activity_id = "
+                     "20)::INT AS dur_ns) FROM good.activity")),
+        ("activity", ("SELECT * REPLACE (CASE activity_id WHEN 30 THEN 'opaque' ELSE category END AS "
+                     "category) FROM good.activity")),
+        ("activity", ("SELECT * REPLACE (CASE activity_id WHEN 30 THEN 'unclassified' ELSE category END AS "
+                     "category) FROM good.activity")),
         ("activity", "SELECT * REPLACE (start_ns - start_ns % 20000 AS start_ns) FROM good.activity"),
         ("gaps", "SELECT * REPLACE (60000000000 AS dur_ns) FROM good.gaps"),
         ("run_facts", "SELECT * REPLACE (NULL AS ranks_expected) FROM good.run_facts"),
         ("raw.trace", "SELECT * REPLACE (NULL AS rank) FROM good.raw_trace"),
         ("raw.issue", issue("sub_ns_time", "info")),
-        ("steps", "SELECT * REPLACE (CASE WHEN step > 4 THEN 'empty' ELSE phase END AS phase) FROM good.steps"),
-        ("step_methods", "SELECT * REPLACE (CASE method WHEN 'pattern' THEN FALSE ELSE is_agreed END AS is_agreed) FROM good.step_methods"),
+        ("steps", ("SELECT * REPLACE (CASE WHEN step > 4 THEN 'empty' ELSE phase END AS phase) FROM "
+                  "good.steps")),
+        ("step_methods", ("SELECT * REPLACE (CASE method WHEN 'pattern' THEN FALSE ELSE is_agreed END AS "
+                         "is_agreed) FROM good.step_methods")),
     ],
     ids=[
         "an early launch overlaps the activity before it",

@@ -68,7 +68,10 @@ def judge_one(
 
 def source(judged: Judged, table: str) -> str:
     """What a mart's view reads."""
-    return f"FROM read_parquet({duck.files(judged.home.mart_run('a'), f'{table}.parquet')}, hive_partitioning = false)"
+    return (
+        f"FROM read_parquet({duck.files(judged.home.mart_run('a'), f'{table}.parquet')}, "
+        "hive_partitioning = false)"
+    )
 
 
 def test_every_mart_of_a_good_run_keeps_its_contract(judged: Judged) -> None:
@@ -161,7 +164,8 @@ def test_the_results_are_in_the_warehouse(judged: Judged) -> None:
 def test_a_mart_that_breaks_its_contract_fails_its_result_and_no_other(
     judged: Judged, monkeypatch: pytest.MonkeyPatch, table: str, select: str, expectation: str, columns: Any
 ) -> None:
-    """A value outside its set or range, a NULL, a repeated key, a wrong type: the sample says which expectation and shows values."""
+    """A value outside its set or range, a NULL, a repeated key, a wrong type: the sample says which
+    expectation and shows values."""
     results = judge_one(judged, monkeypatch, table, select)
     assert [(r.check, r.is_passed) for r in results] == [(ASKED.name, True), (f"contract.{table}", False)]
     assert results[1].failing_rows > 0
@@ -195,7 +199,8 @@ def made(maker: Any, argument: Column | Contract) -> list[str]:
 
 
 def test_every_word_of_a_contract_is_expected() -> None:
-    """Not null and the type where NULL is not allowed, the range, the set, the columns in order, the grain."""
+    """Not null and the type where NULL is not allowed, the range, the set, the columns in order, the
+    grain."""
     column = Column("dur_ns", "BIGINT", "", min=0, values=("1", "2"))
     assert made(expectations._of_column, column) == [
         "ExpectColumnValuesToNotBeNull {'column': 'dur_ns'}",

@@ -1,4 +1,5 @@
-"""Verdicts: what checks found, kept with the build they looked at, and what a failed run costs its owner and nobody else."""
+"""Verdicts: what checks found, kept with the build they looked at, and what a failed run costs its owner and
+nobody else."""
 
 from __future__ import annotations
 
@@ -125,7 +126,8 @@ def test_ingest_gives_each_run_its_verdict(judged: Home) -> None:
 
 
 def test_results_hold_to_their_contract(judged: Home) -> None:
-    """One row per check and build, of the columns and types of schemas/quality, never NULL where it says never."""
+    """One row per check and build, of the columns and types of schemas/quality, never NULL where it says
+    never."""
     for run in ("fine", "odd", "bad"):
         file = duck.files(judged.quality_lake_run(run), "quality.parquet")
         with duckdb.connect() as con:
@@ -149,7 +151,11 @@ def test_a_failing_check_shows_a_sample(judged: Home) -> None:
     with opened(judged) as con:
         ((check, failing_rows, sample),) = duck.rows(
             con,
-            "SELECT \"check\", failing_rows, sample FROM quality WHERE run_id = 'bad' AND NOT is_passed AND severity = 'fail'",
+            (
+                "SELECT \"check\", failing_rows, sample FROM quality WHERE run_id = 'bad' AND NOT is_passed "
+                "AND "
+                "severity = 'fail'"
+            ),
         )
     assert (check, failing_rows) == ("file_issues_fail", 1)
     (row,) = json.loads(sample)
@@ -246,7 +252,8 @@ def test_run_exits_5_exports_no_failed_run_and_goes_on_with_the_others(tmp_path:
 
 
 def test_export_refuses_a_failed_run(judged: Home, tmp_path: Path) -> None:
-    """It says how to see why, and how to have it all the same; nothing is written, not for the other runs either."""
+    """It says how to see why, and how to have it all the same; nothing is written, not for the other runs
+    either."""
     home = copied(judged, tmp_path / "home")
     for arguments in (
         ["export"],
@@ -323,7 +330,10 @@ def test_check_of_what_is_not_there_is_wrong_usage(judged: Home, tmp_path: Path)
         (
             "mart",
             ExitCode.MODEL,
-            "not checked: run fine: damaged: lake/marts/run_id=fine/steps.parquet: run `stepledger build --run fine`",
+            (
+                "not checked: run fine: damaged: lake/marts/run_id=fine/steps.parquet: run `stepledger build "
+                "--run fine`"
+            ),
         ),
         (
             "marts",
@@ -335,7 +345,8 @@ def test_check_of_what_is_not_there_is_wrong_usage(judged: Home, tmp_path: Path)
 def test_check_goes_on_with_the_other_runs(
     judged: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str, code: ExitCode, said: str
 ) -> None:
-    """One run cannot be checked: it is named, the others are checked all the same, and of all exit codes the first in precedence is left."""
+    """One run cannot be checked: it is named, the others are checked all the same, and of all exit codes the
+    first in precedence is left."""
     home = copied(judged, tmp_path / "home")
     if broken == "check":
 
@@ -376,7 +387,8 @@ for line in (["show", "fine"], ["query", "FROM steps"], ["runs"], ["status"], ["
 
 
 def test_nothing_but_check_imports_great_expectations(judged: Home, tmp_path: Path) -> None:
-    """It takes seconds; ingest and build check with SQL alone, and their runs have verdicts. What only looks loads no library of frames."""
+    """It takes seconds; ingest and build check with SQL alone, and their runs have verdicts. What only looks
+    loads no library of frames."""
     home = copied(judged, tmp_path / "home")
     trace = odd_trace(tmp_path / "more-rank-0.json")
     done = subprocess.run(

@@ -65,7 +65,8 @@ def test_sqlite_goes_to_the_nsys_reader(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["t.sqlite", "t.nsys-rep"])
 def test_nsys_suffix_goes_to_the_nsys_reader(tmp_path: Path, name: str) -> None:
-    """A report or an unfinished export is recognised by its suffix, so that nsys's reader says what is wrong with it."""
+    """A report or an unfinished export is recognised by its suffix, so that nsys's reader says what is wrong
+    with it."""
     (tmp_path / name).write_bytes(b"\x01\x02")
     assert reader_for(tmp_path / name) is read_nsys
 

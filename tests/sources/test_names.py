@@ -43,7 +43,8 @@ NAMES = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_file_name_tells_rank_coordinates_host_and_run(name: str) -> None:
-    """Every writer's file name gives its rank, coordinates and host; the run is what is left without rank and time."""
+    """Every writer's file name gives its rank, coordinates and host; the run is what is left without rank and
+    time."""
     assert from_file_name(name) == NAMES[name]
 
 

@@ -37,7 +37,8 @@ def _decimals(places: int, limit: int) -> st.SearchStrategy[str]:
 
 @given(_decimals(3, 9 * 10**15))
 def test_up_to_three_decimals_are_exact(con: duckdb.DuckDBPyConnection, text: str) -> None:
-    """Up to three decimals, negative and absolute epoch times too, become nanoseconds without any rounding."""
+    """Up to three decimals, negative and absolute epoch times too, become nanoseconds without any
+    rounding."""
     assert (
         _sql_ns(con, text)
         == units.decimal_to_ns(units.us_to_decimal(Decimal(text)))

@@ -8,7 +8,10 @@ from tests.support.tables import evaluate
 
 LAMBDA = "at::native::copy_cuda(at::TensorIteratorBase&)::{lambda()#3}::operator()() const::{lambda(int)#1}"
 
-NSYS_LAMBDA = "at::native::copy_cuda(at::TensorIteratorBase &)::[lambda() (instance 3)]::operator ()() const::[lambda(int) (instance 1)]"
+NSYS_LAMBDA = (
+    "at::native::copy_cuda(at::TensorIteratorBase &)::[lambda() (instance 3)]::operator ()() "
+    "const::[lambda(int) (instance 1)]"
+)
 
 
 @pytest.mark.parametrize(
@@ -21,8 +24,10 @@ NSYS_LAMBDA = "at::native::copy_cuda(at::TensorIteratorBase &)::[lambda() (insta
         ("void f<char const*, float*, x&>(y)", "void f<const char *, float *, x &>(y)"),
         (f"void f<{LAMBDA}>(int)", f"void f<{NSYS_LAMBDA}>(T1)"),
         ("void g<at::h<at::i<2> >(x&, long)::{lambda(char*, char const*, long)#1}>(x&)",
-         "void g<void at::h<void at::i<(int)2>>(x &, long)::[lambda(char *, const char *, long) (instance 1)]>(x &)"),
-        ("void vllm::act<b, &(c10::B vllm::silu<c10::B>(c10::B const&)), &(n vllm::packed<n>(n const&)), true>(b*)",
+         ("void g<void at::h<void at::i<(int)2>>(x &, long)::[lambda(char *, const char *, long) (instance "
+         "1)]>(x &)")),
+        (("void vllm::act<b, &(c10::B vllm::silu<c10::B>(c10::B const&)), &(n vllm::packed<n>(n const&)), "
+         "true>(b*)"),
          "void vllm::act<b, &vllm::silu<c10::B>, &vllm::packed<n>, (bool)1>(T1 *)"),
         ("void moe::topk<(moe::Scoring)1, 128>(x)", "void moe::topk<(moe::Scoring)1, (int)128>(x)"),
         ("nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT", "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT"),

@@ -32,7 +32,8 @@ BEFORE, UNRECORDED = "before the first step", "no launch record"
 
 @dataclass(frozen=True)
 class Work:
-    """One activity as drawn: a name, where and when it ran, and what launched it (a step's number, or none)."""
+    """One activity as drawn: a name, where and when it ran, and what launched it (a step's number, or
+    none)."""
 
     name: str
     device: int
@@ -44,7 +45,8 @@ class Work:
 
 @st.composite
 def works(draw: st.DrawFn) -> list[Work]:
-    """Work of up to three steps on up to two devices, close enough for overlaps, ties, overhang and copies that run ahead."""
+    """Work of up to three steps on up to two devices, close enough for overlaps, ties, overhang and copies
+    that run ahead."""
     one = st.builds(
         Work,
         st.sampled_from(sorted(OWNER)),
@@ -103,13 +105,15 @@ def _ends(activity: dict[str, Any]) -> int:
 
 _BOOKED = "SELECT * FROM activity ORDER BY trace_id, device, activity_id"
 _EXPOSED = (
-    "SELECT stg_activity.*, exposed_ns FROM stg_activity INNER JOIN int_exposed USING (trace_id, activity_id) "
+    "SELECT stg_activity.*, exposed_ns FROM stg_activity INNER JOIN int_exposed USING (trace_id, "
+    "activity_id) "
     "ORDER BY stg_activity.trace_id, stg_activity.device, activity_id"
 )
 
 
 def lines(con: duckdb.DuckDBPyConnection, query: str = _BOOKED) -> Iterator[tuple[str, int, Line]]:
-    """Each device of each trace by the definition: compute before communication before copies, then start, then id."""
+    """Each device of each trace by the definition: compute before communication before copies, then start,
+    then id."""
     by_device = defaultdict(list)
     for activity in dicts(con, query):
         by_device[activity["trace_id"], activity["device"]].append(activity)
@@ -182,7 +186,11 @@ def test_the_time_line_closes(run: list[list[Work]]) -> None:
     with _built(run, "timeline") as con:
         found = rows(
             con,
-            "SELECT trace_id, device, exposed_ns, idle_ns, unknown_ns, end_ns - start_ns FROM timeline ORDER BY ALL",
+            (
+                "SELECT trace_id, device, exposed_ns, idle_ns, unknown_ns, end_ns - start_ns FROM timeline "
+                "ORDER "
+                "BY ALL"
+            ),
         )
         wanted = []
         for trace_id, device, line in lines(con):
@@ -194,7 +202,8 @@ def test_the_time_line_closes(run: list[list[Work]]) -> None:
 @given(runs)
 @settings(max_examples=8)
 def test_every_term_of_a_step_is_what_it_says(run: list[list[Work]]) -> None:
-    """Start, span, wall, exposed, outside, borrowed, idle and gap of each step, each counted by its own definition."""
+    """Start, span, wall, exposed, outside, borrowed, idle and gap of each step, each counted by its own
+    definition."""
     with _built(run, "activity") as con:
         for trace_id, device, line in lines(con):
             for step, wanted in _step_terms(line).items():
@@ -223,7 +232,8 @@ def test_the_terms_of_every_step_add_up_to_its_wall(run: list[list[Work]]) -> No
 @given(runs)
 @few
 def test_nothing_is_lost_or_booked_twice(run: list[list[Work]]) -> None:
-    """Counts and summed durations of activity, timeline, step_breakdown and kernel_breakdown are those of the raw table."""
+    """Counts and summed durations of activity, timeline, step_breakdown and kernel_breakdown are those of the
+    raw table."""
     with _built(run, "timeline", "step_breakdown", "kernel_breakdown") as con:
         raw = rows(con, "SELECT count(*), sum(dur_ns) FROM raw.gpu_activity")
         for query in (
@@ -244,7 +254,8 @@ def test_nothing_is_lost_or_booked_twice(run: list[list[Work]]) -> None:
 @given(runs)
 @few
 def test_shares_add_up_to_one(run: list[list[Work]]) -> None:
-    """Shares of a step, of a phase and of a run add up to 1 within their rounding, or are NULL where there is no time."""
+    """Shares of a step, of a phase and of a run add up to 1 within their rounding, or are NULL where there is
+    no time."""
     with _built(run, "step_breakdown", "run_breakdown", "kernel_breakdown") as con:
         for query in (
             "SELECT sum(busy_share) FROM step_breakdown GROUP BY trace_id, device, step",
@@ -257,12 +268,14 @@ def test_shares_add_up_to_one(run: list[list[Work]]) -> None:
 @given(runs)
 @few
 def test_calls_are_whole_numbers_that_were_seen(run: list[list[Work]]) -> None:
-    """calls_min, calls_mode and calls_max are integers, and each was the count of some step on some device."""
+    """calls_min, calls_mode and calls_max are integers, and each was the count of some step on some
+    device."""
     with _built(run, "activity", "run_breakdown") as con:
         seen = defaultdict(set)
         for rollup, calls in rows(
             con,
-            "SELECT kind.rollup, count(activity_id) FROM (SELECT DISTINCT rollup FROM activity) AS kind CROSS JOIN steps "
+            "SELECT kind.rollup, count(activity_id) FROM (SELECT DISTINCT rollup FROM activity) AS kind "
+            "CROSS JOIN steps "
             "LEFT JOIN activity USING (rollup, trace_id, device, step) WHERE steps.is_complete "
             "GROUP BY kind.rollup, steps.trace_id, steps.device, steps.step",
         ):

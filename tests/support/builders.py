@@ -1,6 +1,8 @@
-"""The smallest valid traces: events as torch.profiler writes them, and helpers to take them through the pipeline.
+"""The smallest valid traces: events as torch.profiler writes them, and helpers to take them through the
+pipeline.
 
-Times are given in nanoseconds and written in microseconds with three decimals, relative to BASE_NS, as torch >= 2.4 does.
+Times are given in nanoseconds and written in microseconds with three decimals, relative to BASE_NS, as torch
+>= 2.4 does.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ PID, TID = 1000, 1001
 DECODE = "execute_context_0(0)_generation_1(1)"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 GEMM = "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT"
-MARLIN_MOE = "void marlin_moe_wna16::Marlin<1125899906909960l, 128, 1, 8, 4, true, 4, 8, false>(int4 const*, int4 const*)"
+MARLIN_MOE = (
+    "void marlin_moe_wna16::Marlin<1125899906909960l, 128, 1, 8, 4, true, 4, 8, false>(int4 const*, "
+    "int4 const*)"
+)
 
 
 class Microseconds(float):
@@ -202,7 +207,8 @@ class StepBuilder:
         lead_ns: int = 50_000,
         graph: bool = False,
     ) -> StepBuilder:
-        """Add a step of (name, dur_ns) kernels, `gap_ns` apart, launched `lead_ns` before they start; `graph`: by one replay."""
+        """Add a step of (name, dur_ns) kernels, `gap_ns` apart, launched `lead_ns` before they start;
+        `graph`: by one replay."""
         begin = self.now_ns
         self.events.append(annotation(label, begin, lead_ns // 2, external_id=begin))
         at = begin + lead_ns
@@ -220,7 +226,8 @@ class StepBuilder:
 
 
 def read_raw(path: Path, folder: Path, **options: Any) -> Path:
-    """Read one trace into `folder`/run/file_id=F (file_id from the name); returns the run's folder for `build_tables`."""
+    """Read one trace into `folder`/run/file_id=F (file_id from the name); returns the run's folder for
+    `build_tables`."""
     file_id = path.name.split(".")[0]
     out, work = folder / "run" / f"file_id={file_id}", folder / f"work-{file_id}"
     out.mkdir(parents=True)

@@ -1,4 +1,5 @@
-"""Planted runs to compare: two ranks that replay one graph per decode step, whose kernels' times are set and vary a little from step to step."""
+"""Planted runs to compare: two ranks that replay one graph per decode step, whose kernels' times are set and
+vary a little from step to step."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ STRANGE = "mystery_kernel_of_nobody"
 
 
 def rank_trace(path: Path, rank: int = 0, *, ranks: int = 2, steps: int = 3, seed: int = 0) -> Path:
-    """One rank: a prefill step, then decode steps; rank and seed change durations, so that no two files are equal."""
+    """One rank: a prefill step, then decode steps; rank and seed change durations, so that no two files are
+    equal."""
     made = StepBuilder()
     made.step([(GEMM, 400_000), (ALL_REDUCE, 200_000)], PREFILL)
     for number in range(steps):
@@ -80,7 +81,8 @@ def copied(source: Home, root: Path) -> Home:
 
 
 def fingerprint(root: Path) -> dict[str, str]:
-    """Every path under a folder, files with the hash of their bytes; lock files hold nothing but the last writer's token."""
+    """Every path under a folder, files with the hash of their bytes; lock files hold nothing but the last
+    writer's token."""
     paths = (p for p in sorted(root.rglob("*")) if p.name not in {".lock", ".watch.lock"})
     return {
         p.relative_to(root).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest()
@@ -101,7 +103,8 @@ def mart_rows(home: Home) -> dict[str, list[tuple[object, ...]]]:
 
 
 def damage(file: Path, kind: str) -> None:
-    """Do to a file what disks and people do: leave nothing of it, half of it, other bytes, or no file at all."""
+    """Do to a file what disks and people do: leave nothing of it, half of it, other bytes, or no file at
+    all."""
     data = file.read_bytes()
     file.unlink()
     if kind != "missing":

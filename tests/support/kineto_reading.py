@@ -105,7 +105,10 @@ def kernel_text(
 ) -> bytes:
     """A kernel as text, so that a test can spell numbers as it likes; `more` are further keys."""
     more = f"{more}, " if more else ""
-    return f'{{"ph": "X", "cat": "kernel", "name": "{name}", "ts": {ts}, "dur": {dur}, {more}"pid": 0, "tid": 7, "args": {{{args}}}}}'.encode()
+    return (
+        f'{{"ph": "X", "cat": "kernel", "name": "{name}", "ts": {ts}, "dur": {dur}, {more}"pid": 0, '
+        f'"tid": 7, "args": {{{args}}}}}'
+    ).encode()
 
 
 def read_bytes(folder: Path, data: bytes, name: str = "t.json", **options: Any) -> Raw:

@@ -1,8 +1,9 @@
-"""A trace with a known answer: eight ranks, CUDA graphs, 61 layers, and the table that stepledger was born from.
+"""A trace with a known answer: eight ranks, CUDA graphs, 61 layers, and the table that stepledger was born
+from.
 
-Every kind of work has a fixed total per decode step, spread over its calls in whole nanoseconds and shuffled per rank and
-step, so the pipeline must return these integers exactly: 127 NCCL all-reduces with a mean of 79.09 us, one custom all-reduce
-of 1,125 us, 11.17 ms of all-reduce in all.
+Every kind of work has a fixed total per decode step, spread over its calls in whole nanoseconds and shuffled
+per rank and step, so the pipeline must return these integers exactly: 127 NCCL all-reduces with a mean of
+79.09 us, one custom all-reduce of 1,125 us, 11.17 ms of all-reduce in all.
 """
 
 from __future__ import annotations
@@ -19,26 +20,42 @@ NCCL_CALLS, NCCL_NS = 127, 127 * 79_090
 CUSTOM_NS = 1_125_000
 PREFILL = "execute_context_1(512)_generation_0(0)"
 
-CUSTOM = "void vllm::cross_device_reduce_2stage<__nv_bfloat16, 8>(vllm::RankData*, vllm::RankSignals, vllm::Signal*, __nv_bfloat16*, int, int)"
+CUSTOM = (
+    "void vllm::cross_device_reduce_2stage<__nv_bfloat16, 8>(vllm::RankData*, vllm::RankSignals, "
+    "vllm::Signal*, __nv_bfloat16*, int, int)"
+)
 MLA = (
     "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2, "
-    "cute::tuple<cute::C<1>, cute::C<1>, cute::C<1> >, cute::tuple<cute::C<64>, cute::C<64>, cute::C<64> >, 512> > > >(Params)"
+    "cute::tuple<cute::C<1>, cute::C<1>, cute::C<1> >, cute::tuple<cute::C<64>, cute::C<64>, cute::C<64> >, "
+    "512> > > >(Params)"
 )
-COMBINE = "void cutlass::device_kernel<flash::FlashAttnFwdCombine<cute::tuple<cute::C<8>, cute::C<128> >, 5, 256, 1, false> >(Params)"
+COMBINE = (
+    "void cutlass::device_kernel<flash::FlashAttnFwdCombine<cute::tuple<cute::C<8>, cute::C<128> >, "
+    "5, "
+    "256, 1, false> >(Params)"
+)
 NORM = "triton_red_fused_fused_add_rms_norm_0"
 TOPK = (
-    "void vllm::moe::grouped_topk_fused_small_expert_count_kernel<__nv_bfloat16, float, int, (vllm::moe::ScoringFunc)1, 256, true, 1>"
+    "void vllm::moe::grouped_topk_fused_small_expert_count_kernel<__nv_bfloat16, float, int, "
+    "(vllm::moe::ScoringFunc)1, 256, true, 1>"
     "(__nv_bfloat16*, float*)"
 )
-ALIGN = "void vllm::moe::moe_align_block_size_small_batch_expert_kernel<int, 256>(int const*, int*, int*, int*, int*, int, int)"
+ALIGN = (
+    "void vllm::moe::moe_align_block_size_small_batch_expert_kernel<int, 256>(int const*, int*, int*, "
+    "int*, int*, int, int)"
+)
 ACTIVATION = (
     "void vllm::act_and_mul_kernel<c10::BFloat16, __nv_bfloat162>(c10::BFloat16*, c10::BFloat16 const*, int)"
 )
 SUM = (
-    "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<c10::BFloat16, at::native::func_wrapper_t<c10::BFloat16, "
+    "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<c10::BFloat16, "
+    "at::native::func_wrapper_t<c10::BFloat16, "
     "at::native::sum_functor<c10::BFloat16, float, c10::BFloat16> >, unsigned int, c10::BFloat16, 4, 4> >()"
 )
-ARGMAX = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::ArgMaxOps<float>, unsigned int, long, 4, 4> >()"
+ARGMAX = (
+    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::ArgMaxOps<float>, "
+    "unsigned int, long, 4, 4> >()"
+)
 
 
 @dataclass(frozen=True)
@@ -61,7 +78,8 @@ TABLE = {
 
 
 def names_of_step() -> Iterator[tuple[str, str]]:
-    """(rollup, kernel name) of a decode step in order. Four all-reduces more than 2 per layer + 1 are planted."""
+    """(rollup, kernel name) of a decode step in order. Four all-reduces more than 2 per layer + 1 are
+    planted."""
     yield "AllReduce", ALL_REDUCE
     for layer in range(LAYERS):
         yield "Everything else", NORM
@@ -89,7 +107,8 @@ def names_of_step() -> Iterator[tuple[str, str]]:
 
 
 def spread(total: int, count: int, rng: random.Random) -> list[int]:
-    """`count` positive integers around their mean that sum to `total`, in an order of the generator's choosing."""
+    """`count` positive integers around their mean that sum to `total`, in an order of the generator's
+    choosing."""
     mean = total // count
     parts = [mean + (number % 7 - 3) * (mean // 20) for number in range(count)]
     parts[-1] += total - sum(parts)
@@ -98,7 +117,8 @@ def spread(total: int, count: int, rng: random.Random) -> list[int]:
 
 
 def rank_events(rank: int, decode_steps: int) -> list[dict[str, Any]]:
-    """One rank's events: a prefill step launched kernel by kernel, then decode steps of one graph replay each."""
+    """One rank's events: a prefill step launched kernel by kernel, then decode steps of one graph replay
+    each."""
     rng = random.Random(rank)  # noqa: S311 (a fixed sequence is wanted)
     names = list(names_of_step())
     events: list[dict[str, Any]] = []
@@ -132,8 +152,9 @@ def rank_events(rank: int, decode_steps: int) -> list[dict[str, Any]]:
 def unannotated_events(
     executed: int = 160, annotated: int = 155, all_reduces: int = 123
 ) -> list[dict[str, Any]]:
-    """`executed` graph replays of `all_reduces` all-reduces under only `annotated` annotations: the rest runs unannotated
-    behind some of them, as a data-parallel rank's dummy batches do. 160 x 123 / 155 reads as "127 a step"."""
+    """`executed` graph replays of `all_reduces` all-reduces under only `annotated` annotations: the rest runs
+    unannotated behind some of them, as a data-parallel rank's dummy batches do. 160 x 123 / 155 reads as "127
+    a step"."""
     events: list[dict[str, Any]] = []
     host, gpu, bare = 1_000_000, 1_050_000, executed - annotated
     every = annotated // bare

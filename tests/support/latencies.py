@@ -17,23 +17,30 @@ RANKS = "".join(
     for rank in range(8)
 )
 NEW = (
-    "# nThread 1 nGpus 8 minBytes 8 maxBytes 64 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 1\n#\n# Using devices\n"
+    "# nThread 1 nGpus 8 minBytes 8 maxBytes 64 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 "
+    "validation: 1 graph: 1\n#\n# Using devices\n"
     f"{RANKS}#\n#                                        out-of-place                       in-place\n"
-    "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
-    "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)\n"
-    "       14336          7168  bfloat16     sum      -1    37.05    0.39    0.68      0    36.77    0.39    0.68    N/A\n"
+    "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   "
+    "busbw #wrong\n"
+    "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  "
+    "(GB/s)\n"
+    "       14336          7168  bfloat16     sum      -1    37.05    0.39    0.68      0    36.77    0.39   "
+    " 0.68    N/A\n"
     "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 0.68\n"
 )
 OLD = (
     "# nThread 1 nGpus 2 minBytes 8 maxBytes 64 step: 2(factor) warmup iters: 5 iters: 20 validation: 1\n"
-    "#   Rank  0 Pid  12345 on   node device  0 [0x06] Tesla V100\n#   Rank  1 Pid  12345 on   node device  1 [0x07] Tesla V100\n"
+    "#   Rank  0 Pid  12345 on   node device  0 [0x06] Tesla V100\n#   Rank  1 Pid  12345 on   node device  "
+    "1 [0x07] Tesla V100\n"
     "#       size         count    type     time   algbw   busbw  error     time   algbw   busbw  error\n"
     "          64             8   float    28.99    0.01    0.00  0e+00    28.84    0.01    0.00  0e+00\n"
 )
 OLDEST = (
     "# nThread 1 nGpus 2 minBytes 8 maxBytes 8\n"
-    "#      bytes             N    type      op     time  algbw  busbw      res     time  algbw  busbw      res\n"
-    "           8             2   float     sum    0.037   0.00   0.00    0e+00    0.045   0.00   0.00    0e+00\n"
+    "#      bytes             N    type      op     time  algbw  busbw      res     time  algbw  busbw      "
+    "res\n"
+    "           8             2   float     sum    0.037   0.00   0.00    0e+00    0.045   0.00   0.00    "
+    "0e+00\n"
 )
 
 
@@ -49,7 +56,10 @@ def read(folder: Path, text: str | bytes, name: str = "table.csv") -> list[dict[
     with duck.working(folder / "work", threads=1, memory_limit="256MB") as con:
         return duck.dicts(
             con,
-            f"FROM read_parquet({duck.files(folder / 'out', 'microbench.parquet')}) ORDER BY line, is_in_place",
+            (
+                f"FROM read_parquet({duck.files(folder / 'out', 'microbench.parquet')}) ORDER BY line, "
+                "is_in_place"
+            ),
         )
 
 

@@ -1,4 +1,5 @@
-"""nsys exports of kilobytes that hold any number of rows and bytes: programs in a schema, pages in a ring, values that are repeated."""
+"""nsys exports of kilobytes that hold any number of rows and bytes: programs in a schema, pages in a ring,
+values that are repeated."""
 
 from __future__ import annotations
 
@@ -52,13 +53,19 @@ def instead_of(table: str, *statements: str) -> Make:
 
 def definition(table: str, old: str, new: str) -> str:
     """A statement that changes a part of a table's definition."""
-    return f"UPDATE sqlite_master SET sql = replace(sql, '{old}', '{new}') WHERE name = '{table}' AND instr(sql, '{old}')"
+    return (
+        f"UPDATE sqlite_master SET sql = replace(sql, '{old}', '{new}') WHERE name = '{table}' AND "
+        f"instr(sql, '{old}')"
+    )
 
 
 def exchanged(one: str, other: str) -> str:
     """A statement after which each of two indexes has the rows of the other."""
     both = f"name IN ('{one}', '{other}')"
-    return f"UPDATE sqlite_master SET rootpage = (SELECT sum(rootpage) FROM sqlite_master WHERE {both}) - rootpage WHERE {both}"
+    return (
+        f"UPDATE sqlite_master SET rootpage = (SELECT sum(rootpage) FROM sqlite_master WHERE {both}) - "
+        f"rootpage WHERE {both}"
+    )
 
 
 def columns_of(table: str) -> list[str]:
@@ -75,7 +82,8 @@ def in_capitals(tables: Tables) -> Tables:
 
 
 def with_tree(table: str, tree: Callable[[int, int], list[list[int]]]) -> Make:
-    """A good report in which a table's tree is another one: for every page, its children; given are the next new page and a leaf."""
+    """A good report in which a table's tree is another one: for every page, its children; given are the next
+    new page and a leaf."""
 
     def make(path: Path) -> None:
         write_sqlite(path, tables_of(two_ranks()))

@@ -1,7 +1,9 @@
-"""Small nsys exports of five schemas, from one list of plain events: sqlite files, parquetdir and arrowdir folders.
+"""Small nsys exports of five schemas, from one list of plain events: sqlite files, parquetdir and arrowdir
+folders.
 
-Columns are those that nsys writes (2023.4 in full, other versions by their differences). Times are nanoseconds since the
-session began, which was EPOCH_NS. A test changes the tables (drops a column, adds a row) before it writes them.
+Columns are those that nsys writes (2023.4 in full, other versions by their differences). Times are
+nanoseconds since the session began, which was EPOCH_NS. A test changes the tables (drops a column, adds a
+row) before it writes them.
 """
 
 from __future__ import annotations
@@ -38,17 +40,22 @@ _DDL = {
     "CUPTI_ACTIVITY_KIND_MEMCPY": f"""{_LANE} bytes!:u copyKind!:u deprecatedSrcId srcKind dstKind srcDeviceId srcContextId dstDeviceId
         dstContextId migrationCause graphNodeId:u virtualAddress:u""",
     "CUPTI_ACTIVITY_KIND_MEMSET": f"{_LANE} value! bytes!:u graphNodeId:u memKind",
-    "CUPTI_ACTIVITY_KIND_RUNTIME": "start! end! eventClass! globalTid:u correlationId nameId!:u returnValue! callchainId",
+    "CUPTI_ACTIVITY_KIND_RUNTIME": ("start! end! eventClass! globalTid:u correlationId nameId!:u "
+                                    "returnValue! "
+                                   "callchainId"),
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": f"{_LANE} syncType! eventId!",
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": f"{_LANE} graphId!:u graphExecId!:u",
     "CUDA_GRAPH_EVENTS": "start! end! eventClass! globalTid:u nameId!:u graphNodeId!:u originalGraphNodeId:u",
-    "CUDA_GRAPH_NODE_EVENTS": "start! end! eventClass! globalTid:u nameId!:u graphNodeId!:u originalGraphNodeId:u",
+    "CUDA_GRAPH_NODE_EVENTS": ("start! end! eventClass! globalTid:u nameId!:u graphNodeId!:u "
+                              "originalGraphNodeId:u"),
     "NVTX_EVENTS": """start! end eventType! rangeId:u category:u color text:t globalTid:u endGlobalTid:u textId domainId:u uint64Value:u
         int64Value doubleValue:f uint32Value int32Value:i floatValue:f jsonTextId jsonText:t""",
     "StringIds": "id!:i value!:t",
-    "TARGET_INFO_GPU": "vmId! id! name:t busLocation:t isDiscrete:b smCount uuid:t cuDevice:i computeMajor computeMinor",
+    "TARGET_INFO_GPU": ("vmId! id! name:t busLocation:t isDiscrete:b smCount uuid:t cuDevice:i computeMajor "
+                       "computeMinor"),
     "TARGET_INFO_CUDA_DEVICE": "gpuId! cudaId! pid! uuid:t numMultiprocessors",
-    "TARGET_INFO_CUDA_CONTEXT_INFO": "nullStreamId! hwId! vmId! processId! deviceId! contextId! parentContextId isGreenContext:b",
+    "TARGET_INFO_CUDA_CONTEXT_INFO": ("nullStreamId! hwId! vmId! processId! deviceId! contextId! "
+                                     "parentContextId isGreenContext:b"),
     "TARGET_INFO_CUDA_NULL_STREAM": "streamId! hwId! vmId! processId! deviceId! contextId!",
     "TARGET_INFO_SYSTEM_ENV": "globalVid:u devStateName!:t name!:t nameEnum! value!:t",
     "TARGET_INFO_SESSION_START_TIME": "utcEpochNs:u utcTime:t localTime:t",
@@ -65,7 +72,8 @@ _DDL = {
     "ENUM_CUDA_KRENEL_LAUNCH_TYPE": "id! name:t label:t",
     "ENUM_NSYS_EVENT_TYPE": "id! name:t label:t",
 }  # fmt: skip
-"""`!` is NOT NULL; `:u` unsigned 64 bits, `:i` 32 bits, `:b` boolean, `:f` double, `:t` text, else 64 bits."""
+"""`!` is NOT NULL; `:u` unsigned 64 bits, `:i` 32 bits, `:b` boolean, `:f` double, `:t` text, else 64
+bits."""
 
 _ARROW = {
     "u": pa.uint64(),
@@ -159,7 +167,8 @@ class Call:
 
 @dataclass(frozen=True)
 class Range:
-    """A row of NVTX_EVENTS: a push/pop range unless said otherwise; `dur` None has no end, `registered` text is a string id."""
+    """A row of NVTX_EVENTS: a push/pop range unless said otherwise; `dur` None has no end, `registered` text
+    is a string id."""
 
     text: str
     start: int
@@ -201,7 +210,8 @@ class Report:
     def step(
         self, start: int, correlation: int, label: str = DECODE, *, process: int = 0, device: int = 0
     ) -> Report:
-        """A marked step: a graph of three kernels, a kernel, a copy and a memset, of 1000, 2000, 300, 40, 5 and 6 ns."""
+        """A marked step: a graph of three kernels, a kernel, a copy and a memset, of 1000, 2000, 300, 40, 5
+        and 6 ns."""
         self.ranges.append(Range(label, start, 20_000, process))
         kernels = [(GEMM, 1_000), (ALL_REDUCE, 2_000), (MARLIN, 300)]
         self.graph(start + 50_000, correlation, kernels, launch=start + 1_000, process=process, device=device)
@@ -281,7 +291,8 @@ def _schema(version: Version) -> Tables:
         made["NVTX_EVENTS"].columns += [Column("binaryData", "t", False)]
     if version == "2026":
         made["CUPTI_ACTIVITY_KIND_KERNEL"].columns += columns_of(
-            "qmdBulkReleaseDone:u graphId:u clusterX:i clusterY:i clusterZ:i clusterSchedulingPolicy maxActiveClusters tensorSizeMinusOneElements!:t"
+            "qmdBulkReleaseDone:u graphId:u clusterX:i clusterY:i clusterZ:i clusterSchedulingPolicy "
+            "maxActiveClusters tensorSizeMinusOneElements!:t"
         )
         made["NVTX_EVENTS"].columns += columns_of("eventId!")
     return made
@@ -436,7 +447,8 @@ def write(folder: Path, tables: Tables, form: str = "sqlite", name: str = "repor
 
 
 def read_report(path: Path, folder: Path, file_id: str = "f") -> Path:
-    """Read one report into `folder`/run/file_id=F, for raw_rows and build_tables; returns the run's folder."""
+    """Read one report into `folder`/run/file_id=F, for raw_rows and build_tables; returns the run's
+    folder."""
     out, work = folder / "run" / f"file_id={file_id}", folder / f"work-{file_id}"
     out.mkdir(parents=True)
     work.mkdir()

@@ -1,4 +1,5 @@
-"""Traces of several ranks that talk to each other, simulated to the nanosecond: who comes late where, by what, and on which clock."""
+"""Traces of several ranks that talk to each other, simulated to the nanosecond: who comes late where, by
+what, and on which clock."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ BROADCAST = "ncclDevKernel_Broadcast_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 SEND_RECEIVE = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
 FUSED = (
     "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport"
-    "<(flashinfer::trtllm_allreduce_fusion::AllReduceFusionPattern)1, __nv_bfloat16, 8, true>(flashinfer::AllReduceFusionParams<__nv_bfloat16>)"
+    "<(flashinfer::trtllm_allreduce_fusion::AllReduceFusionPattern)1, __nv_bfloat16, 8, "
+    "true>(flashinfer::AllReduceFusionParams<__nv_bfloat16>)"
 )
 LAYER = (NORM, GEMM, MLA, GEMM, ALL_REDUCE, NORM, GEMM, ACTIVATION, GEMM, ALL_REDUCE)
 """A dense layer under tensor parallelism."""
@@ -34,7 +36,8 @@ Late = tuple[int, int, int]
 
 @dataclass
 class Planted:
-    """`slow`: longer compute right before a collective; `stalled`: nothing to run before it; `clock`: what a rank's clock is ahead."""
+    """`slow`: longer compute right before a collective; `stalled`: nothing to run before it; `clock`: what a
+    rank's clock is ahead."""
 
     ranks: int = 2
     steps: int = 3
@@ -84,7 +87,8 @@ class Planted:
     def _compute(
         self, rank: int, step: int, queue: list[str], call: int, now: list[int], events: list[dict[str, Any]]
     ) -> None:
-        """Run what a rank does on its own, up to the next collective; the last kernel of it takes longer where that is planted."""
+        """Run what a rank does on its own, up to the next collective; the last kernel of it takes longer
+        where that is planted."""
         while queue and queue[0] not in COMMON:
             name = queue.pop(0)
             extra = self.slow.get((rank, step, call), 0) if queue and queue[0] in COMMON else 0

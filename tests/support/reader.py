@@ -1,8 +1,8 @@
 """A reader process: asks one home again and again until a file appears, and says what it saw.
 
-python -m tests.support.reader HOW HOME STOP: prints JSON with the number of rounds, every error, and every distinct answer.
-HOW is `query` (a question over several marts, as `stepledger query` asks it) or `plain` (one table after another, in a
-DuckDB connection that stays open, and in one that is new each time).
+python -m tests.support.reader HOW HOME STOP: prints JSON with the number of rounds, every error, and every
+distinct answer. HOW is `query` (a question over several marts, as `stepledger query` asks it) or `plain` (one
+table after another, in a DuckDB connection that stays open, and in one that is new each time).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import duckdb
 from pipeline.lake.home import Home
 from pipeline.lake.query import run_query
 
-# The rules of the run turn between two variants that file all-reduces elsewhere; within one build all these agree.
+# The rules of the run turn between two variants that file all-reduces elsewhere; within one build all these
+# agree.
 ONE_BUILD = """
 SELECT (SELECT rules_sha FROM run_facts WHERE run_id = 'turning') AS rules,
     (SELECT sum(dur_ns) FROM activity WHERE run_id = 'turning' AND category = 'sampling')::BIGINT AS by_activity,

@@ -1,4 +1,5 @@
-"""Kernels told by what they are, in order: rows of int_activity and int_activity_step for tests of steps and layers."""
+"""Kernels told by what they are, in order: rows of int_activity and int_activity_step for tests of steps and
+layers."""
 
 from __future__ import annotations
 
@@ -18,13 +19,17 @@ RULE = {
 """Short words for kinds of kernels, and a rule that files them."""
 
 DENSE = "norm gemm rope cache attention gemm allreduce norm gemm activation gemm allreduce"
-MOE = "norm gemm cache attention combine gemm allreduce norm gemm topk align expert activation expert sum allreduce"
+MOE = (
+    "norm gemm cache attention combine gemm allreduce norm gemm topk align expert activation expert sum "
+    "allreduce"
+)
 HEAD = "norm gemm sample"
 
 
 @dataclass
 class Sequence:
-    """Kernels on one device, 10 ns each and 5 ns apart unless told otherwise, told in words of RULE (`word:name` gives a name)."""
+    """Kernels on one device, 10 ns each and 5 ns apart unless told otherwise, told in words of RULE
+    (`word:name` gives a name)."""
 
     now_ns: int = 1_000
     trace_id: str = "t"
@@ -36,7 +41,8 @@ class Sequence:
     def run(
         self, words: str, step: int | None = 0, *, gap_ns: int = 5, graph: bool = False, **fields: Any
     ) -> Sequence:
-        """Add kernels of a step, each by a call of its own or all by one graph replay; `fields` go into their rows."""
+        """Add kernels of a step, each by a call of its own or all by one graph replay; `fields` go into their
+        rows."""
         for number, word in enumerate(words.split()):
             kind, _, name = word.partition(":")
             if number == 0 or not graph:

@@ -1,4 +1,5 @@
-"""Two ranks that serve a model of one dense and one MoE layer, described and measured: runs for tests of analyses."""
+"""Two ranks that serve a model of one dense and one MoE layer, described and measured: runs for tests of
+analyses."""
 
 from __future__ import annotations
 
@@ -13,7 +14,10 @@ from tests.support.builders import ALL_REDUCE, DECODE, GEMM, MARLIN_MOE, header,
 from tests.support.known_answer import ACTIVATION, ARGMAX, MLA, NORM
 from tests.support.planted_ranks import ALL_GATHER, EMBED, Planted
 
-CACHE = "void vllm::concat_and_cache_mla_kernel<__nv_bfloat16, __nv_bfloat16, (vllm::Fp8KVCacheDataType)0>(__nv_bfloat16 const*)"
+CACHE = (
+    "void vllm::concat_and_cache_mla_kernel<__nv_bfloat16, __nv_bfloat16, "
+    "(vllm::Fp8KVCacheDataType)0>(__nv_bfloat16 const*)"
+)
 DENSE = (NORM, GEMM, CACHE, MLA, GEMM, ALL_REDUCE, NORM, GEMM, ACTIVATION, GEMM, ALL_REDUCE)
 MOE = (NORM, GEMM, CACHE, MLA, GEMM, ALL_REDUCE, NORM, GEMM, MARLIN_MOE, ACTIVATION, MARLIN_MOE, ALL_REDUCE)
 STEP = (EMBED, ALL_REDUCE, *DENSE, *MOE, NORM, GEMM, ALL_GATHER, ARGMAX)
@@ -40,7 +44,8 @@ def serve(
     table: str | None = TABLE,
     facts: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Put a run into a home: its traces at a batch, a table beside them, and what is said of it (None takes a fact of FACTS back)."""
+    """Put a run into a home: its traces at a batch, a table beside them, and what is said of it (None takes a
+    fact of FACTS back)."""
     planted = Planted(names=STEP, args={CACHE: {"grid": [tokens, 1, 1]}})
     paths = []
     place = folder / run

@@ -40,7 +40,8 @@ def _no_rows() -> Path:
     with duckdb.connect() as con:
         for table, contract in contracts("raw").items():
             con.execute(
-                f"COPY ({contract.empty_query()}) TO {literal(run / 'file_id=none' / f'{table}.parquet')} (FORMAT parquet)"
+                f"COPY ({contract.empty_query()}) TO {literal(run / 'file_id=none' / f'{table}.parquet')} "
+                "(FORMAT parquet)"
             )
     return run
 
@@ -51,7 +52,8 @@ def empty_warehouse(rules: RuleSet | None = None) -> duckdb.DuckDBPyConnection:
     prepare(con, _no_rows(), "run", rules or load_rules(), "build", "inputs")
     for table in contracts("raw"):
         con.execute(
-            f"CREATE TABLE raw.rows AS FROM raw.{table}; DROP VIEW raw.{table}; ALTER TABLE raw.rows RENAME TO {table}"
+            f"CREATE TABLE raw.rows AS FROM raw.{table}; DROP VIEW raw.{table}; ALTER TABLE raw.rows RENAME "
+            f"TO {table}"
         )
     return con
 
@@ -113,7 +115,8 @@ def _needed(wanted: Iterable[str]) -> set[str]:
 def build_all(
     tables: Tables, rules: RuleSet | None = None, wanted: Iterable[str] = ()
 ) -> duckdb.DuckDBPyConnection:
-    """A connection in which every model (or only those wanted, and what they read) is built from these raw tables."""
+    """A connection in which every model (or only those wanted, and what they read) is built from these raw
+    tables."""
     con = empty_warehouse(rules)
     for table, rows in tables.items():
         insert(con, table, rows)
@@ -199,7 +202,8 @@ class Scene:
 
 @cache
 def few_rules() -> RuleSet:
-    """Our rules for the handful of names that scenes use: a build with all of them takes three times as long."""
+    """Our rules for the handful of names that scenes use: a build with all of them takes three times as
+    long."""
     used = {
         "nvjet", "nccl_all_reduce", "marlin_moe", "memcpy_htod", "memcpy_dtoh", "memset", "torch_reduce", "torch_fill", "allreduce_residual_norm",
         "moe_sum_after_experts", "moe_zero_fill",

@@ -1,8 +1,10 @@
-"""Kill the command at a chosen point: a process that works on a home and dies at its n-th touch of the filesystem there.
+"""Kill the command at a chosen point: a process that works on a home and dies at its n-th touch of the
+filesystem there.
 
-Every opening, renaming, making and removing of a file or folder of the home by Python is a point, and so is the moment
-before each COPY, since DuckDB writes past Python. `python -m tests.tools.crash --points 100` (`make soak`) kills the work on an
-inbox at a hundred points spread over ingest, build, check and export, lets another process go on, and compares.
+Every opening, renaming, making and removing of a file or folder of the home by Python is a point, and so is
+the moment before each COPY, since DuckDB writes past Python. `python -m tests.tools.crash --points 100`
+(`make soak`) kills the work on an inbox at a hundred points spread over ingest, build, check and export, lets
+another process go on, and compares.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ CONTEXT.set_forkserver_preload(["pipeline.ingest.ingest", "pipeline.present.expo
 
 
 def filled(root: Path) -> Home:
-    """A home with an inbox: two ranks, a loose file, one that is no trace, a side file, facts about the run."""
+    """A home with an inbox: two ranks, a loose file, one that is no trace, a side file, facts about the
+    run."""
     home = Home(root)
     home.ensure()
     with tempfile.TemporaryDirectory() as folder:
@@ -98,7 +101,8 @@ def contents(home: Home) -> dict[str, Any]:
 
 
 def debris(home: Home) -> list[str]:
-    """What a finished home may not hold: unfinished work, asides, locks of scratch folders. Replaced builds wait for their time."""
+    """What a finished home may not hold: unfinished work, asides, locks of scratch folders. Replaced builds
+    wait for their time."""
     waiting = [p.name for p in home.staging.iterdir() if not p.name.startswith("old-")]
     hidden = [p.name for p in home.root.rglob(".*") if p.name not in {".staging", ".lock", ".watch.lock"}]
     return sorted(waiting + hidden)

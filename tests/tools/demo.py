@@ -1,9 +1,11 @@
-"""Cut the demo traces from a recording: `python -m tests.tools.demo RECORDED.json.gz ... --into pipeline/demo_traces`.
+"""Cut the demo traces from a recording: `python -m tests.tools.demo RECORDED.json.gz ... --into
+pipeline/demo_traces`.
 
-The recordings are of vLLM 0.22 serving a 61-layer DeepSeek-V3-shaped W4A16 mixture-of-experts model with tensor parallel 2,
-batch 1, CUDA graphs (folder A_nccl_graph_b1 of the captures made for this project). A few whole decode steps are kept, with
-every event that the tables are made from: annotations, launches, operators, GPU work and the names of processes. Python
-frames and flow arrows, nine tenths of the file, are left out. Numbers are written with the digits they were read with.
+The recordings are of vLLM 0.22 serving a 61-layer DeepSeek-V3-shaped W4A16 mixture-of-experts model with
+tensor parallel 2, batch 1, CUDA graphs (folder A_nccl_graph_b1 of the captures made for this project). A few
+whole decode steps are kept, with every event that the tables are made from: annotations, launches, operators,
+GPU work and the names of processes. Python frames and flow arrows, nine tenths of the file, are left out.
+Numbers are written with the digits they were read with.
 """
 
 from __future__ import annotations

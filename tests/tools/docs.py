@@ -1,4 +1,5 @@
-"""The generated parts of README.md: `python -m tests.tools.docs` (make docs) rewrites them, test_readme.py holds them true."""
+"""The generated parts of README.md: `python -m tests.tools.docs` (make docs) rewrites them, test_readme.py
+holds them true."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def tables() -> str:
                 )
             for c in contract.columns:
                 lines.append(
-                    f"| `{c.name}` | {c.type}{'' if not c.null else ', may be NULL'} | {c.doc.replace('|', chr(92) + '|')} |"
+                    f"| `{c.name}` | {c.type}{'' if not c.null else ', may be NULL'} | "
+                    f"{c.doc.replace('|', chr(92) + '|')} |"
                 )
             lines.append("")
     lines += [
@@ -65,8 +67,10 @@ def demo() -> str:
 
 
 FACTS = (
-    "--layers 61 --dense-layers 1 --hidden 7168 --experts 64 --top-k 8 --shared-experts 1 --moe-intermediate 2048 --intermediate 18432 "
-    "--heads 64 --kv-lora-rank 512 --q-lora-rank 1536 --vocab 163840 --context-tokens 1040 --dtype bfloat16 --weight-dtype int4 --tp 2 --link nvlink4"
+    "--layers 61 --dense-layers 1 --hidden 7168 --experts 64 --top-k 8 --shared-experts 1 --moe-intermediate "
+    "2048 --intermediate 18432 "
+    "--heads 64 --kv-lora-rank 512 --q-lora-rank 1536 --vocab 163840 --context-tokens 1040 --dtype bfloat16 "
+    "--weight-dtype int4 --tp 2 --link nvlink4"
 )
 QUESTIONS = (
     ("audit demo", "How many all-reduces does a step hold, where, and how many should it?"),
@@ -78,7 +82,8 @@ QUESTIONS = (
 
 
 def questions() -> str:
-    """What the commands that answer questions print of the demo, the first table of each, after its model was described."""
+    """What the commands that answer questions print of the demo, the first table of each, after its model was
+    described."""
     lines = [f"After `stepledger describe demo {FACTS}`:", ""]
     environment = {**os.environ, "PYTHONPATH": str(README.parent)}
     with tempfile.TemporaryDirectory() as folder:

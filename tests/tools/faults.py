@@ -1,7 +1,9 @@
-"""Errors at a chosen point: a watcher works on a home, and its n-th touch of the file system or DuckDB there fails once.
+"""Errors at a chosen point: a watcher works on a home, and its n-th touch of the file system or DuckDB there
+fails once.
 
-`python -m tests.tools.faults --points 100` (`make soak`) does that at a hundred points spread over ingest, build, check and
-export, lets the same process go on, and compares with undisturbed work. `run` is a watcher's round and an export.
+`python -m tests.tools.faults --points 100` (`make soak`) does that at a hundred points spread over ingest,
+build, check and export, lets the same process go on, and compares with undisturbed work. `run` is a watcher's
+round and an export.
 """
 
 from __future__ import annotations

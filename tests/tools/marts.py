@@ -1,11 +1,13 @@
-"""Digests of every table of every recorded trace, to compare before and after a change that must move no number.
+"""Digests of every table of every recorded trace, to compare before and after a change that must move no
+number.
 
 Run it in both trees and compare the two files:
 
     python -m tests.tools.marts TRACES --home /tmp/home > before.tsv
     python -m tests.tools.marts TRACES --home /tmp/home > after.tsv && diff before.tsv after.tsv
 
-A line is table, run, rows, and a digest of all its rows in any order. Columns that name a build or a time are left out.
+A line is table, run, rows, and a digest of all its rows in any order. Columns that name a build or a time are
+left out.
 """
 
 from __future__ import annotations
@@ -49,8 +51,10 @@ def digests(database: Path) -> list[tuple[str, str, int, str]]:
                 continue
             kept = ", ".join(f'"{column}"' for column in sorted(columns - _OF_A_BUILD))
             rows = con.sql(
-                f"SELECT run_id, count(*), printf('%x.%x', bit_xor(row_hash), sum(row_hash % 1000003)::BIGINT) "
-                f"FROM (SELECT run_id, hash({kept}) AS row_hash FROM {schema}.{view}) GROUP BY run_id ORDER BY run_id"
+                "SELECT run_id, count(*), printf('%x.%x', bit_xor(row_hash), sum(row_hash % "
+                "1000003)::BIGINT) "
+                f"FROM (SELECT run_id, hash({kept}) AS row_hash FROM {schema}.{view}) GROUP BY run_id ORDER "
+                "BY run_id"
             ).fetchall()
             found += [(f"{schema}.{view}", *row) for row in rows]
     return found

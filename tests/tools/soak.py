@@ -1,9 +1,10 @@
-"""`python -m tests.tools.soak --minutes 10` (`make soak`): a watcher, hundreds of files that come and go, and errors in between.
+"""`python -m tests.tools.soak --minutes 10` (`make soak`): a watcher, hundreds of files that come and go, and
+errors in between.
 
-Files arrive whole, in pieces, by rename and with their folders; some are renamed, deleted, dropped twice or are no
-traces. Calls of the watcher fail at random for most of the time. At the end every file that stayed is in the archive or
-the quarantine once, every trace that is not in the quarantine is in the lake once, memory and file descriptors are flat, an idle minute costs next to
-nothing, and SIGTERM ends it.
+Files arrive whole, in pieces, by rename and with their folders; some are renamed, deleted, dropped twice or
+are no traces. Calls of the watcher fail at random for most of the time. At the end every file that stayed is
+in the archive or the quarantine once, every trace that is not in the quarantine is in the lake once, memory
+and file descriptors are flat, an idle minute costs next to nothing, and SIGTERM ends it.
 """
 
 from __future__ import annotations
@@ -231,9 +232,12 @@ def soak(folder: Path, minutes: float) -> list[str]:
     memory, handles = ([value[number] for value in samples] for number in (0, 1))
     errors = sum(any(text in line for text in _ERRORS) for line in log.read_text().splitlines())
     print(
-        f"{dropped.count} files ({sum(dropped.deleted.values())} deleted, {len(dropped.traces)} traces), {errors} lines of errors; memory "
-        f"{memory[0]:.0f} to {memory[-1]:.0f} MB, at most {max(memory):.0f}, last third {growth(memory):.2f} times the second; descriptors "
-        f"{handles[0]} to {handles[-1]}, {growth([float(h) for h in handles]):.2f} times; idle CPU {100 * idle:.3f} %; SIGTERM: exit {code}"
+        f"{dropped.count} files ({sum(dropped.deleted.values())} deleted, {len(dropped.traces)} traces), "
+        f"{errors} lines of errors; memory "
+        f"{memory[0]:.0f} to {memory[-1]:.0f} MB, at most {max(memory):.0f}, last third {growth(memory):.2f} "
+        "times the second; descriptors "
+        f"{handles[0]} to {handles[-1]}, {growth([float(h) for h in handles]):.2f} times; idle CPU "
+        f"{100 * idle:.3f} %; SIGTERM: exit {code}"
     )
     if idle > MOST_IDLE_CPU:
         found.append(f"idle CPU is {100 * idle:.2f} %")

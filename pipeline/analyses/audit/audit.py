@@ -1,4 +1,5 @@
-"""All-reduce audit: collectives per step as integers by kind and position, held against what the model's layout asks for."""
+"""All-reduce audit: collectives per step as integers by kind and position, held against what the model's
+layout asks for."""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ class _Source:
 
 
 def audit(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Report]:
-    """Counts against the expectation, what deviates, and the cheap explanations. Raises UsageError for a run without complete steps."""
+    """Counts against the expectation, what deviates, and the cheap explanations. Raises UsageError for a run
+    without complete steps."""
     sources = [
         r[0]
         for r in duck.rows(
@@ -74,7 +76,8 @@ def audit(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Report]:
     ]
     if not sources:
         raise UsageError(
-            f"run {run_id} has no complete step, so nothing can be counted per step; record with the engine's step markers"
+            f"run {run_id} has no complete step, so nothing can be counted per step; record with the "
+            "engine's step markers"
         )
     counts: list[tuple[Any, ...]] = []
     deviations: list[tuple[Any, ...]] = []
@@ -96,7 +99,11 @@ def audit(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Report]:
     else:
         closing.insert(
             0,
-            "us_per_step: the extra calls' part of the time that all calls at their position take in these steps",
+            (
+                "us_per_step: the extra calls' part of the time that all calls at their position take in "
+                "these "
+                "steps"
+            ),
         )
     ruled_out = totals(con, run_id, sources)
     notes = [f"ruled out first: {text}" for text in dict.fromkeys(row[-1] for row in ruled_out.rows)] + notes
@@ -122,7 +129,10 @@ def audit(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Report]:
 def _closing(one: _Source) -> list[str]:
     """What of the complete steps was not judged, or not by position."""
     notes = [
-        f"not judged: {_step_text(key)} ({one.source}), whose layers neither the order of kernels nor run_config tells"
+        (
+            f"not judged: {_step_text(key)} ({one.source}), whose layers neither the order of kernels nor "
+            "run_config tells"
+        )
         for key in one.unjudged
     ]
     return notes + [
@@ -149,7 +159,8 @@ def _source(con: duckdb.DuckDBPyConnection, run_id: str, source: str) -> _Source
     unjudged = sorted(steps.keys() - rows.keys(), key=_order)
     if unjudged:
         more.append(
-            "steps without an expectation are counted only: say `stepledger describe RUN --layers N` where the order of kernels proves no layers"
+            "steps without an expectation are counted only: say `stepledger describe RUN --layers N` where "
+            "the order of kernels proves no layers"
         )
     return _Source(
         run_id, source, said, layout, calls, notes + more, steps, rows, sorted(unproven, key=_order), unjudged

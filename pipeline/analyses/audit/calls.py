@@ -1,4 +1,5 @@
-"""Collectives of complete steps as the audit counts them: by pipeline stage, shape of step, part of it and kind of call."""
+"""Collectives of complete steps as the audit counts them: by pipeline stage, shape of step, part of it and
+kind of call."""
 
 from __future__ import annotations
 
@@ -90,9 +91,13 @@ def calls_sql(
     exchanges: bool,
     coarse: Iterable[tuple[int, str, int | None]],
 ) -> str:
-    """The CTEs `one` (complete steps) and `call` (their collectives). `coarse`: shapes of step whose positions are not proven."""
+    """The CTEs `one` (complete steps) and `call` (their collectives). `coarse`: shapes of step whose
+    positions are not proven."""
     rows = [
-        f"stage = {stage} AND phase = {literal(phase)} AND graph_tokens IS NOT DISTINCT FROM {literal(tokens)}"
+        (
+            f"stage = {stage} AND phase = {literal(phase)} AND graph_tokens IS NOT DISTINCT FROM "
+            f"{literal(tokens)}"
+        )
         for stage, phase, tokens in sorted(coarse, key=repr)
     ]
     return _CALLS.format(
@@ -117,7 +122,8 @@ class Count:
 
 
 def spread(con: duckdb.DuckDBPyConnection, calls: str, by: str) -> dict[tuple[Any, ...], Count]:
-    """Calls per step by stage, phase, tokens of the graph and the columns `by`; a step without such a call counts as 0."""
+    """Calls per step by stage, phase, tokens of the graph and the columns `by`; a step without such a call
+    counts as 0."""
     found = {}
     for row in duck.rows(con, _SPREAD.format(calls=calls, by=by)):
         *key, steps, least, mode, most, there, often, us, kinds = row
@@ -150,7 +156,10 @@ class Wanted:
         """A row of VALUES; numbers are cast, since they may be NULL."""
         numbers = (self.stage, self.graph_tokens, self.layer, self.low, self.high)
         stage, tokens, layer, low, high = (f"{literal(number)}::BIGINT" for number in numbers)
-        return f"({stage}, {literal(self.phase)}, {tokens}, {literal(self.part)}, {layer}, {literal(self.what)}, {low}, {high})"
+        return (
+            f"({stage}, {literal(self.phase)}, {tokens}, {literal(self.part)}, {layer}, "
+            f"{literal(self.what)}, {low}, {high})"
+        )
 
 
 def deviating(con: duckdb.DuckDBPyConnection, calls: str, wanted: list[Wanted]) -> list[tuple[Any, ...]]:
@@ -165,7 +174,8 @@ def deviating(con: duckdb.DuckDBPyConnection, calls: str, wanted: list[Wanted]) 
 def shown(con: duckdb.DuckDBPyConnection, run_id: str, source: str) -> dict[str, bool]:
     """What the trace shows of the layout, for facts that were not said."""
     found = con.execute(
-        "WITH audit AS (SELECT * FROM allreduce_audit WHERE run_id = $run AND source = $source AND is_complete), "
+        "WITH audit AS (SELECT * FROM allreduce_audit WHERE run_id = $run AND source = $source AND "
+        "is_complete), "
         "layered AS (SELECT trace_id, phase, graph_tokens, layer, "
         "sum(calls_mode) FILTER (part = 'after_moe' AND category = 'allreduce') AS after_moe, "
         "sum(calls_mode) FILTER (part = 'after_attention' AND category = 'allreduce') AS reduces, "

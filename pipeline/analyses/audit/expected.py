@@ -1,4 +1,5 @@
-"""Which collectives a step should hold, row by row with the reason: pure, from how the model is laid out over ranks."""
+"""Which collectives a step should hold, row by row with the reason: pure, from how the model is laid out over
+ranks."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Layout:
-    """How one model is spread over ranks. Sizes are ranks; `shared_apart`: the shared expert's sum is reduced by a call of its own."""
+    """How one model is spread over ranks. Sizes are ranks; `shared_apart`: the shared expert's sum is reduced
+    by a call of its own."""
 
     tp: int = 1
     dp: int = 1
@@ -19,13 +21,15 @@ class Layout:
 
     @property
     def exchanges(self) -> bool:
-        """Tokens are sent to the ranks of their experts and back: data-parallel attention with experts spread over all ranks."""
+        """Tokens are sent to the ranks of their experts and back: data-parallel attention with experts spread
+        over all ranks."""
         return self.dp > 1 and self.ep > 1
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What one kind of step runs on one pipeline stage: its layers, which of them have experts, passes of a draft model.
+    """What one kind of step runs on one pipeline stage: its layers, which of them have experts, passes of a
+    draft model.
 
     `is_draft`: it is such a pass and nothing else.
     """
@@ -39,7 +43,8 @@ class Shape:
 
 @dataclass(frozen=True)
 class Expected:
-    """One row: `what` in `part` of the step, in each of `layers` (None: once), from `low` to `high` calls (None: or more) a place."""
+    """One row: `what` in `part` of the step, in each of `layers` (None: once), from `low` to `high` calls
+    (None: or more) a place."""
 
     part: str
     what: str
@@ -177,7 +182,8 @@ def _sequence_parallel(
 
 
 def _logits(layout: Layout, shape: Shape) -> list[Expected]:
-    """On the last stage each rank holds logits of a part of the vocabulary; they are gathered, which is no all-reduce."""
+    """On the last stage each rank holds logits of a part of the vocabulary; they are gathered, which is no
+    all-reduce."""
     if layout.tp == 1 or shape.stage < layout.pp - 1:
         return []
     calls = 2 if layout.sequence_parallel else 1
@@ -226,7 +232,8 @@ def _pipeline(layout: Layout, shape: Shape) -> list[Expected]:
 
 
 def without_places(rows: list[Expected]) -> list[Expected]:
-    """The same rows for a step whose layers are not proven: one row for each kind of call, for the whole step."""
+    """The same rows for a step whose layers are not proven: one row for each kind of call, for the whole
+    step."""
     merged: dict[str, Expected] = {}
     for row in rows:
         low, high = row.low * row.places, None if row.high is None else row.high * row.places

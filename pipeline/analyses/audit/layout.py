@@ -1,4 +1,5 @@
-"""How the model of a run is spread over its ranks: what run_config says, else what the trace shows, each assumption in words."""
+"""How the model of a run is spread over its ranks: what run_config says, else what the trace shows, each
+assumption in words."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def said_of(con: duckdb.DuckDBPyConnection, run_id: str, source: str) -> Said:
     config = duck.dicts(con, f"SELECT * FROM run_config WHERE run_id = {duck.literal(run_id)}")
     tp, pp, dp, traces, ranks, world = duck.rows(
         con,
-        "SELECT max(tp_rank) + 1, max(pp_rank) + 1, max(dp_rank) + 1, count(tp_rank) = count(*), count(DISTINCT rank), max(world_size) "
+        "SELECT max(tp_rank) + 1, max(pp_rank) + 1, max(dp_rank) + 1, count(tp_rank) = count(*), "
+        "count(DISTINCT rank), max(world_size) "
         "FROM raw.trace WHERE run_id = ? AND source = ?",
         [run_id, source],
     )[0]
@@ -88,14 +90,16 @@ def layout_of(
     if ep is None:
         ep = tp * dp if has_exchange else 1
         notes.append(
-            f"ep was not said: {ep} assumed, since the trace shows {'dispatch or combine' if has_exchange else 'no dispatch, no combine'}"
+            f"ep was not said: {ep} assumed, since the trace shows "
+            f"{'dispatch or combine' if has_exchange else 'no dispatch, no combine'}"
         )
     parallel = config.get("sequence_parallel")
     if parallel is None:
         parallel = has_scatter
         shown = "reduce-scatters" if has_scatter else "no reduce-scatter"
         notes.append(
-            f"sequence_parallel was not said: {'on' if parallel else 'off'} assumed, since the trace shows {shown} behind attention"
+            f"sequence_parallel was not said: {'on' if parallel else 'off'} assumed, since the trace shows "
+            f"{shown} behind attention"
         )
     shared = bool(has_two_after_moe and config.get("shared_experts", int(has_shared)))
     if has_two_after_moe:
@@ -107,7 +111,10 @@ def layout_of(
         notes.append(
             f"every MoE layer has two all-reduces: the shared expert's apart, assumed since {why}"
             if shared
-            else "every MoE layer has two all-reduces, but no shared expert is known: the second is counted as extra"
+            else (
+                "every MoE layer has two all-reduces, but no shared expert is known: the second is counted "
+                "as extra"
+            )
         )
     return Layout(tp, dp, ep, pp, parallel, shared, config.get("draft_layers", 1)), notes
 
@@ -127,7 +134,8 @@ def _named(said: Said, name: str, notes: list[str]) -> int:
 
 
 def stages_of(con: duckdb.DuckDBPyConnection, run_id: str, source: str, layout: Layout) -> dict[str, int]:
-    """The pipeline stage of each trace: from its file's name, else from its rank (tensor-parallel ranks first)."""
+    """The pipeline stage of each trace: from its file's name, else from its rank (tensor-parallel ranks
+    first)."""
     found = duck.rows(
         con,
         "SELECT trace_id, pp_rank, rank FROM raw.trace WHERE run_id = ? AND source = ? ORDER BY ALL",
@@ -151,7 +159,8 @@ def shapes_of(
     said: Said,
     layout: Layout,
 ) -> tuple[dict[Key, Shape], set[Key], list[str]]:
-    """Each shape of step that the run holds; which of them rest on run_config's layers alone; and sentences about that.
+    """Each shape of step that the run holds; which of them rest on run_config's layers alone; and sentences
+    about that.
 
     Raises nothing: a shape of which neither the trace nor run_config tells the layers is left out.
     """
@@ -185,12 +194,14 @@ def shapes_of(
         )
     if unproven:
         notes.append(
-            f"the order of kernels does not prove all of the {said.config['layers']} layers of run_config: no positions for these steps"
+            f"the order of kernels does not prove all of the {said.config['layers']} layers of run_config: "
+            "no positions for these steps"
         )
     counted = {shape.layers for key, shape in found.items() if key not in unproven and not shape.is_draft}
     if counted and layout.pp == 1 and (wanted := said.config.get("layers")) and counted != {wanted}:
         notes.append(
-            f"run_config says {wanted} layers, the trace shows {', '.join(map(str, sorted(counted)))}: the trace's were taken"
+            f"run_config says {wanted} layers, the trace shows {', '.join(map(str, sorted(counted)))}: the "
+            "trace's were taken"
         )
     elif counted and "layers" not in said.config:
         notes.append(f"layers were not said: {', '.join(map(str, sorted(counted)))} counted in the trace")

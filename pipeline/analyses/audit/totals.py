@@ -1,4 +1,5 @@
-"""The cheap explanations of an odd count of all-reduces: more passes than annotations, and operators' rows beside their kernels'."""
+"""The cheap explanations of an odd count of all-reduces: more passes than annotations, and operators' rows
+beside their kernels'."""
 
 from __future__ import annotations
 
@@ -68,13 +69,16 @@ def totals(con: duckdb.DuckDBPyConnection, run_id: str, sources: Sequence[str]) 
         )
         if annotated and annotated < decode + other and share != mode:
             notes.append(
-                f"rank {rank}: {decode + other} steps ran under {annotated} annotations; {calls} / {annotated} = {share:.2f} would read as "
+                f"rank {rank}: {decode + other} steps ran under {annotated} annotations; {calls} / "
+                f"{annotated} = {share:.2f} would read as "
                 f"{round(calls / annotated)} a step, but it is {mode} in each"
                 + (f" but {odd}" if odd else "")
             )
     for op, kernels, ms in duck.rows(con, _OPERATORS, [run_id]):
         notes.append(
-            f"{kernels} of these kernels run inside the operator {op}: its row in key_averages repeats their {ms:.3f} ms; count one of the two"
+            f"{kernels} of these kernels run inside the operator {op}: its row in key_averages repeats "
+            "their "
+            f"{ms:.3f} ms; count one of the two"
         )
     if rows and not any("operator" in note for note in notes):
         notes.append("no all-reduce kernel runs inside a recorded operator, so no operator's row repeats one")
@@ -87,7 +91,8 @@ def totals(con: duckdb.DuckDBPyConnection, run_id: str, sources: Sequence[str]) 
 
 
 def explain(calls: int, outside: int, mode: int, decode: int, other: int, rest: int, odd: int) -> str:
-    """total = mode x (decode + other steps) + what some steps hold more or less + what stands in no step; a sum in words, always exact."""
+    """total = mode x (decode + other steps) + what some steps hold more or less + what stands in no step; a
+    sum in words, always exact."""
     text = f"{calls} = {mode} x ({decode} decode + {other} other)"
     if rest or odd:
         text += f" {'+' if rest >= 0 else '-'} {abs(rest)} in {odd} steps with another count"

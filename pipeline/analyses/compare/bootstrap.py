@@ -1,4 +1,5 @@
-"""Block bootstrap of medians: how far the median over steps would move if other steps had been recorded. Pure, and the same every time."""
+"""Block bootstrap of medians: how far the median over steps would move if other steps had been recorded.
+Pure, and the same every time."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 
 RESAMPLES = 2000
 LEAST_STEPS = 5
-"""Fewer steps than this on a side say nothing about how steps vary: five against five is the least that any test by rank can tell at 1 %."""
+"""Fewer steps than this on a side say nothing about how steps vary: five against five is the least that any
+test by rank can tell at 1 %."""
 LEVEL = 0.95
 _Z = 1.959964
 """97.5 % of a normal distribution lie below it."""
@@ -24,7 +26,8 @@ _CHUNK = 2_000_000
 
 @dataclass(frozen=True)
 class ConfidenceInterval:
-    """A difference of medians (after - before), its 95 % interval, and the chance of one as far from 0 if there were none (two-sided)."""
+    """A difference of medians (after - before), its 95 % interval, and the chance of one as far from 0 if
+    there were none (two-sided)."""
 
     low: float
     high: float
@@ -37,16 +40,19 @@ class ConfidenceInterval:
 
 
 def block_length(steps: int) -> int:
-    """Steps of a block: the cube root of their number, rounded up (Kuensch 1989: grows as n^(1/3)). Neighbours are alike, so they stay together."""
+    """Steps of a block: the cube root of their number, rounded up (Kuensch 1989: grows as n^(1/3)).
+    Neighbours are alike, so they stay together."""
     root = round(math.cbrt(steps))
     return root if root**3 >= steps else root + 1
 
 
 def widening(steps: int) -> float:
-    """By how much a run of few blocks is to be thought more uncertain than its resamples show, as a factor of their distance from the median.
+    """By how much a run of few blocks is to be thought more uncertain than its resamples show, as a factor of
+    their distance from the median.
 
-    sqrt(m / (m - 1)) t(0.975, m - 1) / z(0.975) with m = steps / block length: the resamples of m blocks vary too little by the first factor, and
-    their own spread is known from m blocks only, by the second. Student's t from z by Abramowitz and Stegun 26.7.5. 1.07 at 155 steps, 2.0 at 8.
+    sqrt(m / (m - 1)) t(0.975, m - 1) / z(0.975) with m = steps / block length: the resamples of m blocks vary
+    too little by the first factor, and their own spread is known from m blocks only, by the second. Student's
+    t from z by Abramowitz and Stegun 26.7.5. 1.07 at 155 steps, 2.0 at 8.
     """
     blocks = steps / block_length(steps)
     if blocks <= 1:
@@ -62,10 +68,11 @@ def widening(steps: int) -> float:
 
 
 def resampled_medians(series: Mapping[str, Sequence[float]], seed: int) -> dict[str, NDArray[float64]]:
-    """RESAMPLES medians of each series, all drawn from the same steps: circular blocks of consecutive steps, with replacement.
+    """RESAMPLES medians of each series, all drawn from the same steps: circular blocks of consecutive steps,
+    with replacement.
 
-    All series have one length, in the order of time; distances from the median of each are widened where blocks are few.
-    The draws come from Python's own generator, whose numbers no release changes.
+    All series have one length, in the order of time; distances from the median of each are widened where
+    blocks are few. The draws come from Python's own generator, whose numbers no release changes.
     """
     import numpy as np
 
@@ -92,7 +99,8 @@ def resampled_medians(series: Mapping[str, Sequence[float]], seed: int) -> dict[
 def difference(before: NDArray[float64], after: NDArray[float64]) -> ConfidenceInterval:
     """The interval of after - before from resampled medians of two independent runs.
 
-    p = 2 min(#(d <= 0), #(d >= 0)) / n, each count with the one that was observed added, so that it is never 0 (Davison and Hinkley 1997, 4.2).
+    p = 2 min(#(d <= 0), #(d >= 0)) / n, each count with the one that was observed added, so that it is never
+    0 (Davison and Hinkley 1997, 4.2).
     """
     import numpy as np
 

@@ -1,4 +1,5 @@
-"""Each row of a comparison: medians before and after, how uncertain their difference is, and whether it is one to trust."""
+"""Each row of a comparison: medians before and after, how uncertain their difference is, and whether it is
+one to trust."""
 
 from __future__ import annotations
 
@@ -13,16 +14,19 @@ from pipeline.analyses.compare.sample import Sample
 
 WALL, WHOLE = "Wall per step", "All GPU time"
 LEAST_NOISE = 0.02
-"""Two captures of one configuration differ by up to this, whatever the steps within each say: clocks, placement, temperature."""
+"""Two captures of one configuration differ by up to this, whatever the steps within each say: clocks,
+placement, temperature."""
 _SEEDS = (20_260_101, 20_260_102)
 """One for each side, so that equal runs are not resampled alike."""
 
 
 @dataclass(frozen=True)
 class RowChange:
-    """One row: medians in ms, the interval of their difference (None: too few steps), what chance and repeats differ by, and the verdict.
+    """One row: medians in ms, the interval of their difference (None: too few steps), what chance and repeats
+    differ by, and the verdict.
 
-    `q`: of rollups only. `exposed`: did its exposed time change, judged alone: "unchanged" is the claim that needs care there.
+    `q`: of rollups only. `exposed`: did its exposed time change, judged alone: "unchanged" is the claim that
+    needs care there.
     """
 
     name: str
@@ -49,7 +53,8 @@ _Pairs = dict[str, tuple[Sequence[float], Sequence[float]]]
 
 
 def table(before: Sample, after: Sample, repeats: Sequence[Sample] = ()) -> list[RowChange]:
-    """Wall, all GPU time, then each rollup, largest first; false discoveries are controlled over the rollups."""
+    """Wall, all GPU time, then each rollup, largest first; false discoveries are controlled over the
+    rollups."""
     rollups = sorted(
         {*before.busy, *after.busy},
         key=lambda name: (-max(median(before.of(name)), median(after.of(name))), name),
@@ -100,7 +105,8 @@ def _judged(
     q: float | None,
     repeats: Sequence[float],
 ) -> tuple[float, Change]:
-    """The noise floor, ms, and the verdict: beyond that floor, and not by chance. `repeats`: medians of captures of one configuration."""
+    """The noise floor, ms, and the verdict: beyond that floor, and not by chance. `repeats`: medians of
+    captures of one configuration."""
     if interval is None:
         return 0.0, "not judged"
     one, other = (median(series) for series in pair)

@@ -1,4 +1,5 @@
-"""Did two runs do the same work, and were they measured alike? Fact by fact, with what each difference means for a comparison."""
+"""Did two runs do the same work, and were they measured alike? Fact by fact, with what each difference means
+for a comparison."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ LAYOUT_FACTS = ("tp", "dp", "ep", "pp", "sequence_parallel")
 
 @dataclass(frozen=True)
 class Fact:
-    """One fact on both sides. `means`: what follows where it differs, or is not known; empty where it is the same."""
+    """One fact on both sides. `means`: what follows where it differs, or is not known; empty where it is the
+    same."""
 
     name: str
     before: Any
@@ -86,7 +88,8 @@ def _numbers(name: str, before: Spread | None, after: Spread | None) -> Fact:
 
 
 def _graph(was: Workload, now: Workload) -> Fact:
-    """No graph on either side is the same; on one side only, launches differ but not the work (padding aside)."""
+    """No graph on either side is the same; on one side only, launches differ but not the work (padding
+    aside)."""
     if was.graph_tokens is None and now.graph_tokens is None:
         return Fact("graph tokens", "no graph", "no graph", "same")
     if was.graph_tokens is None or now.graph_tokens is None:
@@ -125,7 +128,8 @@ def _inflation(before: float | None, after: float | None) -> Fact:
 
 
 def _said(what: str, names: Sequence[str], before: dict[str, Any], after: dict[str, Any]) -> list[Fact]:
-    """A row for each fact that differs or is said on one side; one row for those that agree; one where nothing is said."""
+    """A row for each fact that differs or is said on one side; one row for those that agree; one where
+    nothing is said."""
     told = [name for name in names if before.get(name) is not None or after.get(name) is not None]
     rows = [_equal(f"{what}: {name}", before.get(name), after.get(name), REFUSED) for name in told]
     same = [name for name in told if before.get(name) == after.get(name)]
@@ -184,7 +188,10 @@ def verdict_report(found: Sequence[Fact]) -> Report:
     """All facts as a table."""
     rows = [[fact.name, fact.before, fact.after, fact.verdict, fact.means] for fact in found]
     notes = [
-        f"the same: context within {CONTEXT_TOLERANCE:.0%}, mean batch within {BATCH_TOLERANCE:.0%}, inflation within {INFLATION_TOLERANCE:.0%}",
+        (
+            f"the same: context within {CONTEXT_TOLERANCE:.0%}, mean batch within {BATCH_TOLERANCE:.0%}, "
+            f"inflation within {INFLATION_TOLERANCE:.0%}"
+        ),
         "inflation: median wall of a decode step in the trace / measured_tpot_ms",
     ]
     return Report(f"Can they be compared? {in_words(found)}", COLUMNS, rows, notes)

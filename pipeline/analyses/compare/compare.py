@@ -1,4 +1,5 @@
-"""What changed from one run to another, beyond noise: each row of the table before and after, its uncertainty, and whether it is one to trust."""
+"""What changed from one run to another, beyond noise: each row of the table before and after, its
+uncertainty, and whether it is one to trust."""
 
 from __future__ import annotations
 
@@ -57,11 +58,12 @@ def compare(
     fail_over: float | None = None,
     wide: bool = False,
 ) -> tuple[list[Report], bool]:
-    """Run `b` against run `a`: the table, the verdict on comparability, and changed kernels; and whether something is slower by more than `fail_over`
-    (a fraction), beyond noise: wall, or a rollup.
+    """Run `b` against run `a`: the table, the verdict on comparability, and changed kernels; and whether
+    something is slower by more than `fail_over` (a fraction), beyond noise: wall, or a rollup.
 
-    `noise`: repeated captures of `a`. `wide`: one table of all columns, for programs; else two that fit on a screen.
-    Raises UsageError for runs that failed their checks, other work without `anyway`, and what cannot be judged.
+    `noise`: repeated captures of `a`. `wide`: one table of all columns, for programs; else two that fit on a
+    screen. Raises UsageError for runs that failed their checks, other work without `anyway`, and what cannot
+    be judged.
     """
 
     def read() -> tuple[list[Report], bool]:
@@ -88,7 +90,8 @@ def _halves(report: Report) -> list[Report]:
 
 
 def fail_limit(text: str) -> float:
-    """A limit as given on the command line, `5%` or `0.05`, as a fraction. Raises UsageError for anything else."""
+    """A limit as given on the command line, `5%` or `0.05`, as a fraction. Raises UsageError for anything
+    else."""
     number = text.strip()
     try:
         value = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
@@ -107,13 +110,15 @@ def passed_checks(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> lis
         if "fail" in verdicts:
             failed = duck.rows(
                 con,
-                'SELECT DISTINCT q."check" FROM quality AS q JOIN run_facts AS f ON q.run_id = f.run_id AND q.build_id = f.build_id '
+                'SELECT DISTINCT q."check" FROM quality AS q JOIN run_facts AS f ON q.run_id = f.run_id AND '
+                "q.build_id = f.build_id "
                 "WHERE q.run_id = ? AND NOT q.is_passed AND q.severity = 'fail' ORDER BY 1",
                 [run_id],
             )
             names = ", ".join(row[0] for row in failed)
             raise UsageError(
-                f"run {run_id} failed its checks ({names}): its numbers are not compared; see `stepledger check --run {run_id}`"
+                f"run {run_id} failed its checks ({names}): its numbers are not compared; see `stepledger "
+                f"check --run {run_id}`"
             )
         if "unchecked" in verdicts:
             unchecked.append(run_id)
@@ -140,7 +145,8 @@ def _compared(
     known = facts(before, after, workload_of(con, before), workload_of(con, after))
     if is_other_work(known) and not anyway:
         raise UsageError(
-            f"{run_ids[0]} and {run_ids[1]} are not compared: {in_words(known)}; say --anyway to compare them all the same"
+            f"{run_ids[0]} and {run_ids[1]} are not compared: {in_words(known)}; say --anyway to compare "
+            "them all the same"
         )
     others = [_repeat(con, before, run_id) for run_id in repeats]
     rows = table(before, after, others)
@@ -166,7 +172,8 @@ def _repeat(con: duckdb.DuckDBPyConnection, before: Sample, run_id: str) -> Samp
     known = phases_of(con, run_id)
     if (before.source, before.phase) not in known:
         raise UsageError(
-            f"run {run_id} is no repeat of {before.run_id}: it has no {before.phase} step from {before.source}"
+            f"run {run_id} is no repeat of {before.run_id}: it has no {before.phase} step from "
+            f"{before.source}"
         )
     side = sample_of(con, run_id, before.source, before.phase)
     found = facts(before, side, workload_of(con, before), workload_of(con, side))
@@ -176,7 +183,8 @@ def _repeat(con: duckdb.DuckDBPyConnection, before: Sample, run_id: str) -> Samp
 
 
 def _over(rows: Sequence[RowChange], limit: float | None) -> tuple[bool, list[str]]:
-    """Is wall, or a rollup, slower by more than the limit and beyond noise? Raises UsageError where nothing can be judged: silence is no pass."""
+    """Is wall, or a rollup, slower by more than the limit and beyond noise? Raises UsageError where nothing
+    can be judged: silence is no pass."""
     if limit is None:
         return False, []
     judged = [row for row in rows if row.name != WHOLE and row.change != "not judged"]
@@ -237,10 +245,22 @@ def _assumptions(before: Sample, after: Sample, repeats: Sequence[str]) -> list[
         for side in (before, after)
     ]
     notes += [
-        "ms: median over steps of the mean over ranks; exposed: each instant booked once; shares are of all GPU time",
-        f"low and high: 95 % interval of the difference, block bootstrap over steps ({RESAMPLES} resamples, widened where steps are few)",
+        (
+            "ms: median over steps of the mean over ranks; exposed: each instant booked once; shares are of "
+            "all "
+            "GPU time"
+        ),
+        (
+            f"low and high: 95 % interval of the difference, block bootstrap over steps ({RESAMPLES} "
+            "resamples, "
+            "widened where steps are few)"
+        ),
         _noise_words(before, repeats),
-        f"a change is beyond noise and, over all rollups, a false discovery with a chance under {LIMIT:.0%} (q, Benjamini-Hochberg)",
+        (
+            "a change is beyond noise and, over all rollups, a false discovery with a chance under "
+            f"{LIMIT:.0%} "
+            "(q, Benjamini-Hochberg)"
+        ),
         "floor and wait of collectives: what they take on the last rank to arrive, and the rest",
     ]
     if any(side.steps < LEAST_STEPS for side in (before, after)):
@@ -250,8 +270,14 @@ def _assumptions(before: Sample, after: Sample, repeats: Sequence[str]) -> list[
 
 def _noise_words(before: Sample, repeats: Sequence[str]) -> str:
     if not repeats:
-        return f"noise: half of that interval or {LEAST_NOISE:.0%}, whichever is larger; give repeated captures to measure it (--noise)"
-    text = f"noise: half of that interval or the largest difference between repeats ({', '.join([before.run_id, *repeats])}), whichever is larger"
+        return (
+            f"noise: half of that interval or {LEAST_NOISE:.0%}, whichever is larger; give repeated "
+            "captures to measure it (--noise)"
+        )
+    text = (
+        "noise: half of that interval or the largest difference between repeats "
+        f"({', '.join([before.run_id, *repeats])}), whichever is larger"
+    )
     return (
         text
         if len(repeats) >= 3

@@ -1,4 +1,5 @@
-"""Kernels that appeared, vanished or changed their name at the same place of the step: what an upgrade or another build did."""
+"""Kernels that appeared, vanished or changed their name at the same place of the step: what an upgrade or
+another build did."""
 
 from __future__ import annotations
 
@@ -41,8 +42,9 @@ class Changed:
 
 
 def changes(before: Iterable[Kernel], after: Iterable[Kernel]) -> list[Changed]:
-    """What is not the same, place by place. A name in place of another: first of the same kind and role between the same neighbours, then of the
-    same kind and role, then of any kind between the same neighbours."""
+    """What is not the same, place by place. A name in place of another: first of the same kind and role
+    between the same neighbours, then of the same kind and role, then of any kind between the same
+    neighbours."""
     was, now = _by_place(before), _by_place(after)
     found: list[Changed] = []
     for place in sorted(was.keys() | now.keys()):
@@ -92,7 +94,8 @@ def _position(kernel: Kernel) -> tuple[float, str]:
 
 
 def _neighbours(kernels: list[Kernel], common: set[_Known]) -> dict[int, tuple[_Known | None, _Known | None]]:
-    """For each kernel (by its id) the nearest ones before and behind it that both sides have, by name and role."""
+    """For each kernel (by its id) the nearest ones before and behind it that both sides have, by name and
+    role."""
     known = [(k.name, k.role) for k in kernels]
     behind: list[_Known | None] = [None] * len(known)
     for at in range(len(known) - 2, -1, -1):
@@ -108,7 +111,8 @@ def _neighbours(kernels: list[Kernel], common: set[_Known]) -> dict[int, tuple[_
 def _pair(
     gone: list[Kernel], come: list[Kernel], key: Callable[[Kernel], Hashable], found: list[Changed]
 ) -> tuple[list[Kernel], list[Kernel]]:
-    """Pair those with equal keys, in order, each with the most similar name left (the longest common beginning); returns what is left of both."""
+    """Pair those with equal keys, in order, each with the most similar name left (the longest common
+    beginning); returns what is left of both."""
     waiting: dict[Hashable, list[Kernel]] = defaultdict(list)
     for kernel in come:
         waiting[key(kernel)].append(kernel)
@@ -144,7 +148,8 @@ def renamed_report(con: duckdb.DuckDBPyConnection, before: Sample, after: Sample
     if unproven:
         was, now = (kernels_of(con, side, is_whole=True) for side in (before, after))
         notes.append(
-            f"the order of kernels proves no layers in run {', '.join(unproven)}: names are compared over the whole step"
+            f"the order of kernels proves no layers in run {', '.join(unproven)}: names are compared over "
+            "the whole step"
         )
     found = changes(was, now)
     rows = _rows(found)

@@ -18,7 +18,8 @@ _KEPT = ("MoE", "GEMM")
 
 @dataclass(frozen=True)
 class Moved:
-    """One row on both sides: medians in ms, shares as fractions, calls as (fewest, usual, most), and whether it moved beyond noise."""
+    """One row on both sides: medians in ms, shares as fractions, calls as (fewest, usual, most), and whether
+    it moved beyond noise."""
 
     name: str
     before_ms: float
@@ -52,7 +53,8 @@ def milliseconds(ms: float) -> str:
 
 
 def sentences(rows: Sequence[Moved], *, is_same_batch: bool) -> list[str]:
-    """One for each row whose share rose while another row fell beyond noise by enough to do that, largest share first; none where nothing fell."""
+    """One for each row whose share rose while another row fell beyond noise by enough to do that, largest
+    share first; none where nothing fell."""
     fallen = [row for row in rows if row.change == "lower"]
     if not fallen:
         return []
@@ -65,7 +67,8 @@ def sentences(rows: Sequence[Moved], *, is_same_batch: bool) -> list[str]:
         if row is not cause
         and row.share_after >= LEAST_SHARE
         and row.share_after - row.share_before >= LEAST_RISE
-        # share x fall / (whole - fall): what the fall alone does to a share; less than half of the rise is no explanation
+        # share x fall / (whole - fall): what the fall alone does to a share; less than half of the rise is no
+        # explanation
         and row.share_before * lift * 2 >= row.share_after - row.share_before
     ]
     risen.sort(key=lambda row: (-row.share_after, row.name))
@@ -78,7 +81,10 @@ def _sentence(cause: Moved, row: Moved, *, is_same_batch: bool) -> str:
     doubts = _doubts(row, is_same_batch=is_same_batch)
     if doubts:
         return f"{begin}: its share rose ({', '.join(doubts)})"
-    return f"{begin}, its ms, calls and exposed time unchanged within noise at the same batch: it was masked, not created"
+    return (
+        f"{begin}, its ms, calls and exposed time unchanged within noise at the same batch: it was "
+        "masked, not created"
+    )
 
 
 def _doubts(row: Moved, *, is_same_batch: bool) -> list[str]:

@@ -11,8 +11,9 @@ from pipeline import duck
 from pipeline.analyses.compare.sample import Sample
 
 BEFORE_LAYERS, AFTER_LAYERS, WHOLE_STEP = -1, 1_000_000, 2_000_000
-# How often each name is at each place of a step: the usual count of the rank that has most, 0 where most of its steps lack it.
-# `ns`: of all its calls there in a step, mean over steps, of the same rank. `pos`: where among the kernels of the place.
+# How often each name is at each place of a step: the usual count of the rank that has most, 0 where most of
+# its steps lack it. `ns`: of all its calls there in a step, mean over steps, of the same rank. `pos`: where
+# among the kernels of the place.
 _PLACES = """
 WITH step AS (SELECT trace_id, device, step FROM steps WHERE run_id = $run AND source = $source AND phase = $phase AND is_complete),
 name AS (SELECT DISTINCT name, short_name FROM kernel_breakdown WHERE run_id = $run AND source = $source),
@@ -53,7 +54,8 @@ ORDER BY place, pos, short_name, role
 
 @dataclass(frozen=True)
 class Kernel:
-    """A name at a place of the usual step: how often, where among the kernels there, and the time of one call, ms."""
+    """A name at a place of the usual step: how often, where among the kernels there, and the time of one
+    call, ms."""
 
     place: int
     name: str

@@ -1,4 +1,5 @@
-"""One side of a comparison: its complete steps as numbers per step, ranks averaged, and its calls as integers."""
+"""One side of a comparison: its complete steps as numbers per step, ranks averaged, and its calls as
+integers."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from pipeline.errors import UsageError
 
 PHASES = ("decode", "verify", "mixed", "prefill", "draft", "unknown", "dummy")
 """In which order a phase is chosen where none is asked for."""
-# No aggregate windows here: DuckDB 2.0.1 may turn one into a self-join that forgets which run's folder was asked for.
+# No aggregate windows here: DuckDB 2.0.1 may turn one into a self-join that forgets which run's folder was
+# asked for.
 _STEPS = """
 CREATE OR REPLACE TEMP TABLE side_step AS
 WITH step AS (
@@ -42,7 +44,8 @@ WHERE c.run_id = $run GROUP BY ALL ORDER BY ALL
 
 @dataclass(frozen=True)
 class WaitingTime:
-    """Floor and waiting of one rollup's collectives, ms of each step; `refusal`: why they cannot be told apart (then there are no numbers)."""
+    """Floor and waiting of one rollup's collectives, ms of each step; `refusal`: why they cannot be told
+    apart (then there are no numbers)."""
 
     floor: Sequence[float] = ()
     wait: Sequence[float] = ()
@@ -51,10 +54,11 @@ class WaitingTime:
 
 @dataclass(frozen=True)
 class Sample:
-    """The complete steps of one phase of a run, from one source. Times in ms per step, mean over ranks, in the order of time.
+    """The complete steps of one phase of a run, from one source. Times in ms per step, mean over ranks, in
+    the order of time.
 
-    `left_out`: steps that are complete on some ranks only. `wall`: of steps that a step of the same phase follows.
-    `calls`: fewest, usual and most in a step of a rank.
+    `left_out`: steps that are complete on some ranks only. `wall`: of steps that a step of the same phase
+    follows. `calls`: fewest, usual and most in a step of a rank.
     """
 
     run_id: str
@@ -94,12 +98,16 @@ def phases_of(con: duckdb.DuckDBPyConnection, run_id: str) -> dict[tuple[str, st
     """Complete steps of a run by (source, phase). Raises UsageError where there is none."""
     found = duck.rows(
         con,
-        "SELECT source, phase, count(*) FROM steps WHERE run_id = ? AND is_complete AND phase <> 'empty' GROUP BY ALL",
+        (
+            "SELECT source, phase, count(*) FROM steps WHERE run_id = ? AND is_complete AND phase <> 'empty' "
+            "GROUP BY ALL"
+        ),
         [run_id],
     )
     if not found:
         raise UsageError(
-            f"run {run_id} has no complete step, so nothing can be compared per step; record with the engine's step markers"
+            f"run {run_id} has no complete step, so nothing can be compared per step; record with the "
+            "engine's step markers"
         )
     return {(source, phase): count for source, phase, count in found}
 
@@ -107,12 +115,14 @@ def phases_of(con: duckdb.DuckDBPyConnection, run_id: str) -> dict[tuple[str, st
 def chosen(
     known: Sequence[dict[tuple[str, str], int]], names: Sequence[str], phase: str | None
 ) -> list[tuple[str, str]]:
-    """(source, phase) of each run: the same for all where they have one in common, else each one's best. Raises UsageError for a phase not there."""
+    """(source, phase) of each run: the same for all where they have one in common, else each one's best.
+    Raises UsageError for a phase not there."""
     if phase is not None:
         for name, found in zip(names, known, strict=True):
             if not any(p == phase for _, p in found):
                 raise UsageError(
-                    f"run {name} has no complete {phase} step; it has {', '.join(sorted({p for _, p in found}))}"
+                    f"run {name} has no complete {phase} step; it has "
+                    f"{', '.join(sorted({p for _, p in found}))}"
                 )
         known = [{key: count for key, count in found.items() if key[1] == phase} for found in known]
     common = set(known[0]).intersection(*known[1:])
@@ -130,7 +140,8 @@ def chosen(
 
 
 def sample_of(con: duckdb.DuckDBPyConnection, run_id: str, source: str, phase: str) -> Sample:
-    """Read one side. Steps that some ranks lack are left out, unless most are so (ranks that decode while others prefill)."""
+    """Read one side. Steps that some ranks lack are left out, unless most are so (ranks that decode while
+    others prefill)."""
     arguments = {"run": run_id, "source": source, "phase": phase}
     con.execute(_STEPS, arguments)
     most = duck.scalar(con, "SELECT max(ranks) FROM side_step")
@@ -144,14 +155,20 @@ def sample_of(con: duckdb.DuckDBPyConnection, run_id: str, source: str, phase: s
         con.execute("DELETE FROM side_step WHERE ranks < ?", [most])
     ordered = duck.rows(
         con,
-        "SELECT unit, CASE WHEN count(wall_ns) = count(*) THEN avg(wall_ns) / 1e6 END, any_value(match_id), max(ranks) "
+        "SELECT unit, CASE WHEN count(wall_ns) = count(*) THEN avg(wall_ns) / 1e6 END, any_value(match_id), "
+        "max(ranks) "
         "FROM side_step GROUP BY unit ORDER BY min(start_ns), unit",
     )
     place = {row[0]: number for number, row in enumerate(ordered)}
     busy, exposed, by_category = _work(con, arguments, place)
     calls = duck.rows(
         con,
-        "SELECT rollup, calls_min, calls_mode, calls_max FROM run_breakdown WHERE run_id = $run AND source = $source AND phase = $phase",
+        (
+            "SELECT rollup, calls_min, calls_mode, calls_max FROM run_breakdown WHERE run_id = $run AND "
+            "source "
+            "= "
+            "$source AND phase = $phase"
+        ),
         arguments,
     )
     return Sample(
@@ -191,7 +208,8 @@ def _work(
 def _waiting(
     con: duckdb.DuckDBPyConnection, arguments: dict[str, Any], place: dict[str, int], busy: _Series
 ) -> dict[str, WaitingTime]:
-    """Floor and waiting of each rollup that communicates; none is told where a single call was not compared."""
+    """Floor and waiting of each rollup that communicates; none is told where a single call was not
+    compared."""
     rows = duck.rows(con, _SPLIT, arguments)
     found: dict[str, WaitingTime] = {}
     for rollup in sorted({row[1] for row in rows} & busy.keys()):

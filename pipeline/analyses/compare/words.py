@@ -1,4 +1,5 @@
-"""What a comparison says in words: a masked bottleneck, waiting apart from the floor, a context that nobody told."""
+"""What a comparison says in words: a masked bottleneck, waiting apart from the floor, a context that nobody
+told."""
 
 from __future__ import annotations
 
@@ -67,13 +68,15 @@ def _waiting_words(rows: Sequence[RowChange], before: Sample, after: Sample) -> 
         ]
         if refusals:
             texts.append(
-                f"{row.name}: waiting cannot be told apart in run {', '.join(refusals)}; see `stepledger ranks`"
+                f"{row.name}: waiting cannot be told apart in run {', '.join(refusals)}; see `stepledger "
+                "ranks`"
             )
         elif len(told) == 2 and row.change in {"higher", "lower"}:
             floor = round(median(told[1].floor) - median(told[0].floor), 3) + 0.0
             wait = round(median(told[1].wait) - median(told[0].wait), 3) + 0.0
             texts.append(
-                f"{row.name} {'rose' if row.delta > 0 else 'fell'} by {milliseconds(abs(row.delta))} ms: waiting {wait:+.3f}, floor {floor:+.3f}"
+                f"{row.name} {'rose' if row.delta > 0 else 'fell'} by {milliseconds(abs(row.delta))} ms: "
+                f"waiting {wait:+.3f}, floor {floor:+.3f}"
             )
     return texts
 
@@ -83,6 +86,9 @@ def _context_words(rows: Sequence[RowChange], known: Sequence[Fact]) -> list[str
     is_unknown = any(fact.name == "context" and fact.verdict == "not known" for fact in known)
     if is_unknown and any(row.name == "Attention" and row.change in {"higher", "lower"} for row in rows):
         return [
-            "Attention changed, and the context is not known on both sides: it may be the context (say context_tokens)"
+            (
+                "Attention changed, and the context is not known on both sides: it may be the context (say "
+                "context_tokens)"
+            )
         ]
     return []

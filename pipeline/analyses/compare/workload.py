@@ -1,4 +1,5 @@
-"""What the steps of a run were asked to do, by which model on which hardware, as far as traces and run_config tell."""
+"""What the steps of a run were asked to do, by which model on which hardware, as far as traces and run_config
+tell."""
 
 from __future__ import annotations
 
@@ -52,13 +53,18 @@ def workload_of(con: duckdb.DuckDBPyConnection, side: Sample) -> Workload:
             world *= size
     layers, expert_layers = duck.rows(
         con,
-        "SELECT max(layer) + 1, count(DISTINCT layer) FILTER (WHERE category = 'moe_gemm') FROM layer_breakdown "
+        "SELECT max(layer) + 1, count(DISTINCT layer) FILTER (WHERE category = 'moe_gemm') FROM "
+        "layer_breakdown "
         "WHERE run_id = $run AND source = $source AND phase = $phase",
         key,
     )[0]
     kernels = duck.rows(
         con,
-        "SELECT quantile_disc(kernels, 0.5) FROM steps WHERE run_id = $run AND source = $source AND phase = $phase AND is_complete",
+        (
+            "SELECT quantile_disc(kernels, 0.5) FROM steps WHERE run_id = $run AND source = $source AND "
+            "phase = "
+            "$phase AND is_complete"
+        ),
         key,
     )
     steps = _asked(con, side, key)
@@ -84,21 +90,31 @@ def workload_of(con: duckdb.DuckDBPyConnection, side: Sample) -> Workload:
 
 
 def _asked(con: duckdb.DuckDBPyConnection, side: Sample, key: dict[str, str]) -> list[tuple[Any, ...]]:
-    """(requests, prompt tokens, graph tokens, tokens of context of a request) of each step, all data-parallel groups; without matches, of a rank."""
-    context = "SELECT match_id, avg(kv_tokens / nullif(generation_requests, 0)) AS context FROM steps WHERE run_id = $run AND source = $source "
+    """(requests, prompt tokens, graph tokens, tokens of context of a request) of each step, all data-parallel
+    groups; without matches, of a rank."""
+    context = (
+        "SELECT match_id, avg(kv_tokens / nullif(generation_requests, 0)) AS context FROM steps WHERE "
+        "run_id = $run AND source = $source "
+    )
     context += "AND phase = $phase AND is_complete GROUP BY match_id"
-    names = "coalesce(r.context_requests + r.generation_requests, r.generation_requests, r.context_requests), r.scheduled_context_tokens, r.graph_tokens"
+    names = (
+        "coalesce(r.context_requests + r.generation_requests, r.generation_requests, "
+        "r.context_requests), r.scheduled_context_tokens, r.graph_tokens"
+    )
     if side.matches:
         return duck.rows(
             con,
-            f"WITH length AS ({context}) SELECT {names}, length.context FROM run_steps AS r JOIN length ON r.match_id = length.match_id "
-            "WHERE r.run_id = $run AND r.source = $source AND list_contains($matches, r.match_id) ORDER BY r.match_id",
+            f"WITH length AS ({context}) SELECT {names}, length.context FROM run_steps AS r JOIN length ON "
+            "r.match_id = length.match_id "
+            "WHERE r.run_id = $run AND r.source = $source AND list_contains($matches, r.match_id) ORDER BY "
+            "r.match_id",
             {**key, "matches": list(side.matches)},
         )
     return duck.rows(
         con,
         f"SELECT {names}, r.kv_tokens / nullif(r.generation_requests, 0) FROM steps AS r "
-        "WHERE r.run_id = $run AND r.source = $source AND r.phase = $phase AND r.is_complete ORDER BY r.trace_id, r.device, r.step",
+        "WHERE r.run_id = $run AND r.source = $source AND r.phase = $phase AND r.is_complete ORDER BY "
+        "r.trace_id, r.device, r.step",
         key,
     )
 

@@ -11,9 +11,18 @@ from pipeline.analyses.latency import Curve
 
 Mode = Literal["tp_ep", "dp_ep", "tp_attn_a2a"]
 MODES: dict[Mode, str] = {
-    "tp_ep": "tensor-parallel attention, experts shared out: every all-reduce stays, experts keep their whole width",
-    "dp_ep": "data-parallel attention, experts shared out: every all-reduce goes, each MoE layer gathers and scatters tokens",
-    "tp_attn_a2a": "tensor-parallel attention, two all-to-alls for each MoE layer's all-reduce; attention's all-reduces stay",
+    "tp_ep": (
+        "tensor-parallel attention, experts shared out: every all-reduce stays, experts keep their "
+        "whole width"
+    ),
+    "dp_ep": (
+        "data-parallel attention, experts shared out: every all-reduce goes, each MoE layer gathers and "
+        "scatters tokens"
+    ),
+    "tp_attn_a2a": (
+        "tensor-parallel attention, two all-to-alls for each MoE layer's all-reduce; attention's "
+        "all-reduces stay"
+    ),
 }
 NOTHING = Interval(0, 0)
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -21,7 +30,8 @@ TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 @dataclass(frozen=True)
 class Compute:
-    """GPU time of a traced step that is no communication, ms. `attention_load`: share of the memory's bandwidth that attention uses."""
+    """GPU time of a traced step that is no communication, ms. `attention_load`: share of the memory's
+    bandwidth that attention uses."""
 
     moe_ms: float
     gemm_ms: float
@@ -32,7 +42,8 @@ class Compute:
 
 @dataclass(frozen=True)
 class Case:
-    """A traced step and the model it ran. `allreduce_ms`: all of its all-reduces; `call_us`: one of them, without waiting and as it was."""
+    """A traced step and the model it ran. `allreduce_ms`: all of its all-reduces; `call_us`: one of them,
+    without waiting and as it was."""
 
     mode: Mode
     ranks: int
@@ -90,8 +101,9 @@ class Estimate:
 def messages(case: Case, tokens: int, ops: tuple[str, ...]) -> list[tuple[str, Interval]]:
     """What one MoE layer exchanges: operation, and the bytes that a rank puts in at least and at most.
 
-    all-gather: its own tokens; reduce-scatter: sums for everybody's. all-to-all: its tokens once, up to one copy for each distinct
-    remote rank of a token (as the input of an even exchange, of which 1/N stays at home).
+    all-gather: its own tokens; reduce-scatter: sums for everybody's. all-to-all: its tokens once, up to one
+    copy for each distinct remote rank of a token (as the input of an even exchange, of which 1/N stays at
+    home).
     """
     own = tokens * case.token_bytes
     made = []
@@ -110,8 +122,8 @@ def messages(case: Case, tokens: int, ops: tuple[str, ...]) -> list[tuple[str, I
 def communication(
     case: Case, tokens: int, curves: dict[str, Curve], ops: tuple[str, ...], *, extrapolate: bool
 ) -> Estimate:
-    """Communication of a step at some tokens per rank, now and after. Table latencies are scaled by the traced all-reduce over the table's
-    at the traced size: at least without waiting, at most as it was."""
+    """Communication of a step at some tokens per rank, now and after. Table latencies are scaled by the
+    traced all-reduce over the table's at the traced size: at least without waiting, at most as it was."""
     everybody = case.global_tokens(tokens)
     allreduce = curves["all_reduce"]
     reference = allreduce.at(case.traced_bytes(), extrapolate=extrapolate)
@@ -132,11 +144,13 @@ def communication(
 
 
 def with_compute(case: Case, row: Estimate, points: dict[str, Curve]) -> Estimate:
-    """The same with compute, by rule or by measured points (`gemm`, `moe_gemm`: us of one layer at so many tokens).
+    """The same with compute, by rule or by measured points (`gemm`, `moe_gemm`: us of one layer at so many
+    tokens).
 
-    Rules: experts' time follows the distinct experts read, and the fullest rank takes load factor times the mean; without tensor
-    parallelism GEMMs take between as long (same arithmetic) and N times as long (N times the weights), attention between 1/N
-    (its share of the requests) and as long. GEMMs do not grow with tokens; attention does once it fills the memory's bandwidth.
+    Rules: experts' time follows the distinct experts read, and the fullest rank takes load factor times the
+    mean; without tensor parallelism GEMMs take between as long (same arithmetic) and N times as long (N times
+    the weights), attention between 1/N (its share of the requests) and as long. GEMMs do not grow with
+    tokens; attention does once it fills the memory's bandwidth.
     """
     if row.outside or case.compute is None or not case.experts or not case.top_k:
         return row

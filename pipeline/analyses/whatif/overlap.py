@@ -38,8 +38,9 @@ class Halves:
 
 
 def overlapped(whole: Halves, half: Halves | None) -> tuple[Halves, float]:
-    """Compute and communication at half batch, and the least time of two of them that hide each other. Without a measured half: half of the
-    whole, which ignores that weights are read twice and that short messages are no faster."""
+    """Compute and communication at half batch, and the least time of two of them that hide each other.
+    Without a measured half: half of the whole, which ignores that weights are read twice and that short
+    messages are no faster."""
     half = half or Halves(whole.compute_ms / 2, whole.communication_ms / 2)
     return half, overlap_ceiling(half.compute_ms, half.communication_ms)
 
@@ -47,8 +48,8 @@ def overlapped(whole: Halves, half: Halves | None) -> tuple[Halves, float]:
 def overlap_reports(
     con: duckdb.DuckDBPyConnection, run_id: str, half_run_id: str | None = None
 ) -> list[Report]:
-    """The ceiling of overlapping a run's decode steps; `half_run_id`: a run of the same at half the batch. Raises UsageError where there is
-    nothing to split, or the other run is not at half the batch."""
+    """The ceiling of overlapping a run's decode steps; `half_run_id`: a run of the same at half the batch.
+    Raises UsageError where there is nothing to split, or the other run is not at half the batch."""
     facts = step_facts(con, run_id)
     if facts.requests is None:
         raise UsageError(f"run {run_id}: how many requests its decode steps serve is not known")
@@ -56,8 +57,15 @@ def overlap_reports(
         raise UsageError(f"run {run_id} serves batch 1: nothing to split")
     whole, half = _exposed(con, facts), None
     notes = [
-        f"{facts.steps} decode steps of batch {facts.requests}, {facts.source}; exposed time, so what is hidden already is not counted again",
-        "overlapped = max(2C, 2M), C and M at half batch: each half computes while the other communicates, on disjoint resources",
+        (
+            f"{facts.steps} decode steps of batch {facts.requests}, {facts.source}; exposed time, so what is "
+            "hidden already is not counted again"
+        ),
+        (
+            "overlapped = max(2C, 2M), C and M at half batch: each half computes while the other "
+            "communicates, "
+            "on disjoint resources"
+        ),
     ]
     title = "ceiling, ignores the split's cost: half the batch taken for half the time"
     if half_run_id is not None:
@@ -82,9 +90,12 @@ def _exposed(con: duckdb.DuckDBPyConnection, facts: StepFacts) -> Halves:
     """Medians over complete steps and ranks of exposed time."""
     found = duck.rows(
         con,
-        f"WITH step AS (SELECT coalesce(sum(b.exposed_ns) FILTER (WHERE b.rollup IN {COMMUNICATION}), 0) AS talk, sum(b.exposed_ns) AS whole "
-        "FROM step_breakdown AS b JOIN steps AS s ON b.run_id = s.run_id AND b.trace_id = s.trace_id AND b.device = s.device AND b.step = s.step "
-        "WHERE s.run_id = $1 AND s.source = $2 AND s.phase = $3 AND s.is_complete GROUP BY s.trace_id, s.device, s.step) "
+        f"WITH step AS (SELECT coalesce(sum(b.exposed_ns) FILTER (WHERE b.rollup IN {COMMUNICATION}), 0) AS "
+        "talk, sum(b.exposed_ns) AS whole "
+        "FROM step_breakdown AS b JOIN steps AS s ON b.run_id = s.run_id AND b.trace_id = s.trace_id AND "
+        "b.device = s.device AND b.step = s.step "
+        "WHERE s.run_id = $1 AND s.source = $2 AND s.phase = $3 AND s.is_complete GROUP BY s.trace_id, "
+        "s.device, s.step) "
         "SELECT median(whole - talk) / 1e6, median(talk) / 1e6 FROM step",
         [facts.run_id, facts.source, facts.phase],
     )

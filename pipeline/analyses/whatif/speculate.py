@@ -1,4 +1,5 @@
-"""What if a draft model guessed ahead: verify cost from measured steps of several batches, drafts' cost, and the acceptance that pays."""
+"""What if a draft model guessed ahead: verify cost from measured steps of several batches, drafts' cost, and
+the acceptance that pays."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class Guess:
 
 
 def guess(curve: Curve, batch: int, drafts: int, draft_pass_ms: float, *, extrapolate: bool) -> Guess | None:
-    """Step time at batch x (k + 1) tokens from the curve (tokens, ms), and k draft passes. None where the curve does not reach."""
+    """Step time at batch x (k + 1) tokens from the curve (tokens, ms), and k draft passes. None where the
+    curve does not reach."""
     verify, plain = (curve.at(batch * count, extrapolate=extrapolate) for count in (drafts + 1, 1))
     if verify is None or plain is None:
         return None
@@ -50,8 +52,9 @@ def guess(curve: Curve, batch: int, drafts: int, draft_pass_ms: float, *, extrap
 
 
 def draft_pass_ms(draft_layers: int, layers: int, compute_ms: float, call_us: float) -> float:
-    """One draft pass, ms: its layers' share of the step's compute, and its own collectives: the embedding's, 2 a layer, and the logits'
-    all-gather, each taken for one traced all-reduce (0 us without tensor parallelism)."""
+    """One draft pass, ms: its layers' share of the step's compute, and its own collectives: the embedding's,
+    2 a layer, and the logits' all-gather, each taken for one traced all-reduce (0 us without tensor
+    parallelism)."""
     return compute_ms * draft_layers / layers + (2 * draft_layers + 2) * call_us / 1e3
 
 
@@ -63,8 +66,9 @@ def speculate_reports(
     draft_ms: float | None = None,
     extrapolate: bool = False,
 ) -> list[Report]:
-    """Speculative decoding in the first run's batch; the other runs are the same model at other batches. `draft_ms`: one draft pass as
-    measured (else from draft_layers). Raises UsageError where one batch is all there is, or nothing tells the draft's cost."""
+    """Speculative decoding in the first run's batch; the other runs are the same model at other batches.
+    `draft_ms`: one draft pass as measured (else from draft_layers). Raises UsageError where one batch is all
+    there is, or nothing tells the draft's cost."""
     if any(k < 1 for k in drafts) or (draft_ms is not None and draft_ms < 0):
         raise UsageError("drafts are 1 or more, and their time is not below 0")
     runs = [step_facts(con, run_id) for run_id in run_ids]
@@ -74,7 +78,12 @@ def speculate_reports(
     curve = _curve(con, runs)
     if len(curve.points) < 2 and not extrapolate:
         raise UsageError(
-            f"only steps of {curve.points[0][0]:.0f} tokens were measured: name a run of the same model at a larger batch too, or say --extrapolate"
+            (
+                f"only steps of {curve.points[0][0]:.0f} tokens were measured: name a run of the same model "
+                "at "
+                "a "
+                "larger batch too, or say --extrapolate"
+            )
             if curve.points
             else "no run has decode steps with a wall time and known tokens"
         )
@@ -82,19 +91,32 @@ def speculate_reports(
     made = [(k, guess(curve, first.tokens, k, pass_ms, extrapolate=extrapolate)) for k in drafts]
     if all(found is None for _, found in made):
         raise UsageError(
-            f"verifying takes {first.tokens * (min(drafts) + 1)} tokens and more, and steps were measured from {curve.points[0][0]:.0f} to "
+            f"verifying takes {first.tokens * (min(drafts) + 1)} tokens and more, and steps were measured "
+            f"from {curve.points[0][0]:.0f} to "
             f"{curve.points[-1][0]:.0f}: name runs at larger batches, or say --extrapolate"
         )
     measured = ", ".join(f"{tokens:.0f}: {ms:.3f} ms" for tokens, ms in curve.points)
     notes = [
-        f"plain steps and verify passes: median wall of decode steps by tokens, {measured}; between them on a straight line in logarithms",
+        (
+            f"plain steps and verify passes: median wall of decode steps by tokens, {measured}; between them "
+            "on "
+            "a straight line in logarithms"
+        ),
         f"one draft pass takes {pass_ms:.3f} ms ({how}); k of them run one after another",
-        "tokens of a verify pass: (1 - a^(k+1)) / (1 - a), each draft accepted with the same probability a, independently",
-        "experts: a verify pass reads those of all its tokens, as the measured batch did for as many requests",
+        (
+            "tokens of a verify pass: (1 - a^(k+1)) / (1 - a), each draft accepted with the same probability "
+            "a, "
+            "independently"
+        ),
+        (
+            "experts: a verify pass reads those of all its tokens, as the measured batch did for as many "
+            "requests"
+        ),
     ]
     if extrapolate:
         notes.append(
-            "EXTRAPOLATED beyond the measured steps: below them their shortest time, above them in proportion to tokens"
+            "EXTRAPOLATED beyond the measured steps: below them their shortest time, above them in "
+            "proportion to tokens"
         )
     return [
         Report(
@@ -129,8 +151,10 @@ def _curve(con: duckdb.DuckDBPyConnection, runs: Sequence[StepFacts]) -> Curve:
     for facts in runs:
         for tokens, ms in duck.rows(
             con,
-            "SELECT coalesce(graph_tokens, generation_tokens) AS tokens, median(wall_ns) / 1e6 FROM steps WHERE run_id = $1 AND source = $2 "
-            "AND phase = 'decode' AND is_complete AND next_phase = 'decode' AND wall_ns IS NOT NULL GROUP BY tokens HAVING tokens > 0 ORDER BY ALL",
+            "SELECT coalesce(graph_tokens, generation_tokens) AS tokens, median(wall_ns) / 1e6 FROM steps "
+            "WHERE run_id = $1 AND source = $2 "
+            "AND phase = 'decode' AND is_complete AND next_phase = 'decode' AND wall_ns IS NOT NULL GROUP BY "
+            "tokens HAVING tokens > 0 ORDER BY ALL",
             [facts.run_id, facts.source],
         ):
             points.setdefault(float(tokens), []).append(float(ms))
@@ -142,7 +166,8 @@ def _curve(con: duckdb.DuckDBPyConnection, runs: Sequence[StepFacts]) -> Curve:
 def _draft(con: duckdb.DuckDBPyConnection, facts: StepFacts) -> tuple[float, str]:
     if facts.config.get("draft_layers") is None or facts.config.get("layers") is None:
         raise UsageError(
-            f"run {facts.run_id}: nothing tells what a draft costs; say draft_layers and layers, or --draft-ms"
+            f"run {facts.run_id}: nothing tells what a draft costs; say draft_layers and layers, or "
+            "--draft-ms"
         )
     layers, own = facts.config["layers"], facts.config["draft_layers"]
     compute = sum(facts.ms(name) for name in facts.rollups if name not in COMMUNICATION)

@@ -1,4 +1,5 @@
-"""What if the experts were shared out: a traced step and a latency table to a step with expert parallelism, with every assumption."""
+"""What if the experts were shared out: a traced step and a latency table to a step with expert parallelism,
+with every assumption."""
 
 from __future__ import annotations
 
@@ -47,10 +48,11 @@ def ep_reports(
     load: float | None = None,
     extrapolate: bool = False,
 ) -> list[Report]:
-    """Expert parallelism in a run's decode steps: communication alone, and with compute where the run's experts are known.
+    """Expert parallelism in a run's decode steps: communication alone, and with compute where the run's
+    experts are known.
 
-    `table`: a file or another run with latencies (else this run's own); `load`: fullest rank over mean, as measured. Raises UsageError
-    for facts that are not said and operations that the table lacks.
+    `table`: a file or another run with latencies (else this run's own); `load`: fullest rank over mean, as
+    measured. Raises UsageError for facts that are not said and operations that the table lacks.
     """
     facts = step_facts(con, run_id)
     call = main_allreduce(con, facts)
@@ -97,8 +99,10 @@ def _case(
     config = facts.config
     seen = duck.dicts(
         con,
-        "WITH step AS (SELECT trace_id, step, count(*) FILTER (WHERE part = 'after_moe') AS moe, max(layer) + 1 AS layers "
-        "FROM collectives WHERE run_id = $1 AND source = $2 AND phase = $3 AND category = 'allreduce' AND NOT is_half GROUP BY ALL) "
+        "WITH step AS (SELECT trace_id, step, count(*) FILTER (WHERE part = 'after_moe') AS moe, max(layer) "
+        "+ 1 AS layers "
+        "FROM collectives WHERE run_id = $1 AND source = $2 AND phase = $3 AND category = 'allreduce' AND "
+        "NOT is_half GROUP BY ALL) "
         "SELECT mode(moe) AS moe, mode(layers) AS layers FROM step",
         [facts.run_id, facts.source, facts.phase],
     )[0]
@@ -177,11 +181,13 @@ def _marks(rows: list[Estimate], curves: dict[str, Curve], ops: tuple[str, ...])
             low, high, times = steep
             us = [curves[op].at(size) or 0.0 for size in (low, high)]
             notes.append(
-                f"CLIFF: {op} takes {us[0]:.4g} us at {low:.0f} bytes and {us[1]:.4g} us at {high:.0f}: {times:.1f} times faster growth than bytes"
+                f"CLIFF: {op} takes {us[0]:.4g} us at {low:.0f} bytes and {us[1]:.4g} us at {high:.0f}: "
+                f"{times:.1f} times faster growth than bytes"
             )
         else:
             notes.append(
-                f"cliff of {op}: none in the measured range (latency never grows {formulas.CLIFF:.0f} times faster than bytes)"
+                f"cliff of {op}: none in the measured range (latency never grows {formulas.CLIFF:.0f} times "
+                "faster than bytes)"
             )
     return [*notes, crossover_note(rows)]
 
@@ -213,20 +219,33 @@ def _assumptions(
     reference = curves["all_reduce"].at(case.traced_bytes(), extrapolate=extrapolate) or 0.0
     what = "; ".join(dict.fromkeys(curve.what for curve in curves.values()))
     low, high = case.call_us.low, case.call_us.high
-    before = f"{case.traced_tokens} tokens before is {case.allreduce_ms:.2f} ms of all-reduces ({facts.steps} {facts.phase} steps, {facts.source})"
-    scaled = f"the trace's kernel at that size, {low:.2f} us without waiting ({call['floor_source']}) to {high:.2f} us as it was"
+    before = (
+        f"{case.traced_tokens} tokens before is {case.allreduce_ms:.2f} ms of all-reduces "
+        f"({facts.steps} {facts.phase} steps, {facts.source})"
+    )
+    scaled = (
+        f"the trace's kernel at that size, {low:.2f} us without waiting ({call['floor_source']}) to "
+        f"{high:.2f} us as it was"
+    )
     notes = [
-        f"after = before - removed + added; at {before}, and {case.removed_calls()} of {case.calls} calls of {high:.2f} us go",
+        (
+            f"after = before - removed + added; at {before}, and {case.removed_calls()} of {case.calls} "
+            "calls "
+            "of "
+            f"{high:.2f} us go"
+        ),
         f"latencies: {latencies.name} ({what}), {reference:.2f} us at the traced size; scaled by {scaled}",
         *counted_note(case, rows),
     ]
     if ops:
         notes.append(
-            f"added per MoE layer ({case.moe_layers} of them): {' + '.join(ops)}; a token is {case.token_bytes:.0f} bytes"
+            f"added per MoE layer ({case.moe_layers} of them): {' + '.join(ops)}; a token is "
+            f"{case.token_bytes:.0f} bytes"
         )
     if case.mode == "tp_attn_a2a":
         notes.append(
-            "every rank holds every token here, so a dispatch needs no bytes: the first all-to-all is an upper bound"
+            "every rank holds every token here, so a dispatch needs no bytes: the first all-to-all is an "
+            "upper bound"
         )
     if case.mode == "tp_ep":
         notes.append("no call is added or removed; experts' shapes and balance change (see the second table)")
@@ -240,19 +259,29 @@ def _assumptions(
 def _attention(case: Case) -> str:
     load = case.compute.attention_load if case.compute else None
     if load is None:
-        return "not here: how near it is to the memory's bandwidth is not known (context_tokens, kv_lora_rank, hbm_gbps)"
-    return f"from {case.traced_tokens / load:.0f} tokens on, where it fills the memory's bandwidth ({load:.1%} of it at {case.traced_tokens})"
+        return (
+            "not here: how near it is to the memory's bandwidth is not known (context_tokens, "
+            "kv_lora_rank, hbm_gbps)"
+        )
+    return (
+        f"from {case.traced_tokens / load:.0f} tokens on, where it fills the memory's bandwidth "
+        f"({load:.1%} of it at {case.traced_tokens})"
+    )
 
 
 def counted_note(case: Case, rows: list[Estimate]) -> list[str]:
-    """What counting calls alone would say: calls x the time of one leave out longer calls and other all-reduces, which stay."""
+    """What counting calls alone would say: calls x the time of one leave out longer calls and other
+    all-reduces, which stay."""
     counted = case.calls * case.call_us.high / 1e3
     left_out = case.allreduce_ms - counted
     row = next((row for row in rows if row.global_tokens == case.traced_tokens and not row.outside), None)
     if row is None or case.mode != "tp_attn_a2a" or left_out <= 0:
         return []
     own = formulas.replaced(counted, row.removed_ms, row.added)
-    instead = f"starting from {case.calls} x {case.call_us.high:.2f} us = {counted:.2f} ms instead would give {own.low:.2f} to {own.high:.2f} ms"
+    instead = (
+        f"starting from {case.calls} x {case.call_us.high:.2f} us = {counted:.2f} ms instead would "
+        f"give {own.low:.2f} to {own.high:.2f} ms"
+    )
     whole = f"from all {case.allreduce_ms:.2f} ms it is {row.after.low:.2f} to {row.after.high:.2f} ms"
     return [f"{instead}: that leaves out the {left_out:.2f} ms of all-reduces that are not in it; {whole}"]
 
@@ -265,9 +294,16 @@ def _rules(case: Case, points: dict[str, Curve], rows: list[Estimate]) -> list[s
     )
     return [
         "sum of GPU time by kind: idle and overlap are left out",
-        f"experts: time follows the distinct experts read, E (1 - (1 - k/E)^T), uniform routing; the fullest rank takes 1 to {said} times the mean",
+        (
+            "experts: time follows the distinct experts read, E (1 - (1 - k/E)^T), uniform routing; the "
+            "fullest "
+            f"rank takes 1 to {said} times the mean"
+        ),
         f"GEMMs do not grow with tokens, attention does {_attention(case)}",
-        f"dp_ep: GEMMs x 1 to {case.ranks} (weights whole instead of 1/{case.ranks}), attention x 1/{case.ranks} to 1 (fewer requests, all heads)",
+        (
+            f"dp_ep: GEMMs x 1 to {case.ranks} (weights whole instead of 1/{case.ranks}), attention x "
+            f"1/{case.ranks} to 1 (fewer requests, all heads)"
+        ),
         f"measured points used: {', '.join(points) or 'none'}",
         crossover_note(rows),
     ]

@@ -1,4 +1,5 @@
-"""The decompressed bytes of a trace in blocks of bounded size: plain, gzip (several members too) or zstd, by content."""
+"""The decompressed bytes of a trace in blocks of bounded size: plain, gzip (several members too) or zstd, by
+content."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 def blocks(path: Path, on_read: Callable[[int], None], max_bytes: int = MAX_BYTES) -> Iterator[bytes]:
     """Yield the decompressed bytes of `path`; `on_read` is told the bytes taken from disk.
 
-    Raises UnfinishedFile, behind all bytes that it has, for a compressed file that is cut off; TraceError for one that
-    is damaged or followed by something else, and where there are more than `max_bytes`.
+    Raises UnfinishedFile, behind all bytes that it has, for a compressed file that is cut off; TraceError for
+    one that is damaged or followed by something else, and where there are more than `max_bytes`.
     """
     given = 0
     for block in _decompressed(path, on_read):
@@ -131,7 +132,8 @@ def _unzstd(path: Path, on_read: Callable[[int], None]) -> Iterator[bytes]:
 
 
 def _last_of_zstd(path: Path, given: int) -> bytes:
-    """What a cut file holds behind the first `given` bytes: a read that meets the cut loses all that it had, so read byte by byte."""
+    """What a cut file holds behind the first `given` bytes: a read that meets the cut loses all that it had,
+    so read byte by byte."""
     last = bytearray()
     with (
         path.open("rb") as file,

@@ -1,7 +1,7 @@
 """What an event of a chrome trace is, and the columns in which staged events wait for landing.
 
-Both paths (DuckDB's reader for whole stretches, the exact scan for broken ones) find the same columns, and one SELECT
-stages them.
+Both paths (DuckDB's reader for whole stretches, the exact scan for broken ones) find the same columns, and
+one SELECT stages them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ ARGS = {
     "Input type": "input_types",
     "name": "label",
 }
-"""Arguments that are read, by their key in the file (`external id`, torch 1.8, is rewritten to `External id`)."""
+"""Arguments that are read, by their key in the file (`external id`, torch 1.8, is rewritten to `External
+id`)."""
 
 OLD_KEYS = ((b'"external id":', b'"External id":'),)
 """Older spellings, rewritten in the bytes before parsing (same length; an escaped quote cannot match)."""
@@ -59,7 +60,8 @@ KIND_OF_CATEGORY = {
     "cuda_sync": "sync",
     "cuda_event": "sync",
 }
-"""Lower-case category of a complete event (ph X) to kind, the commonest first; torch 1.8 to 1.13 spelled Kernel, Memcpy, Runtime, Operator."""
+"""Lower-case category of a complete event (ph X) to kind, the commonest first; torch 1.8 to 1.13 spelled
+Kernel, Memcpy, Runtime, Operator."""
 
 KIND_OF_PHASE = {
     "f": "flow",
@@ -120,8 +122,8 @@ CREATE TEMP MACRO to_bigint(t) AS coalesce(try_cast(t AS BIGINT), CASE WHEN t IS
 def sql_staged(scanned: str) -> str:
     """SQL: staged rows of events given as SCANNED columns: numbers are typed here, once.
 
-    `unread` lists the numbers that are none, as `argument = text`. `events` counts the events that a row stands for: 1,
-    except where skipped events were added up.
+    `unread` lists the numbers that are none, as `argument = text`. `events` counts the events that a row
+    stands for: 1, except where skipped events were added up.
     """
     texts = ", ".join(column for column, _ in SCANNED if column not in {"pid", "tid", *NUMBERS})
     typed = ", ".join(f"{_sql_number(column)} AS number_{column}" for column in NUMBERS)
@@ -154,11 +156,15 @@ def kind_of(phase: str | None, category: str | None, name: str | None) -> str:
 
 
 def sql_kind() -> str:
-    """SQL: kind of an event from ph, category (cat in lower case) and name; old files write ProfilerStep as an operator."""
+    """SQL: kind of an event from ph, category (cat in lower case) and name; old files write ProfilerStep as
+    an operator."""
     step = "CASE WHEN starts_with(name, 'ProfilerStep#') THEN 'annotation_cpu' ELSE 'cpu_op' END"
     kinds = {
         category: step if kind == "cpu_op" else f"'{kind}'" for category, kind in KIND_OF_CATEGORY.items()
     }
     by_category = " ".join(f"WHEN '{category}' THEN {kind}" for category, kind in kinds.items())
     by_phase = " ".join(f"WHEN '{phase}' THEN '{code}'" for phase, code in KIND_OF_PHASE.items())
-    return f"CASE WHEN ph = 'X' THEN CASE category {by_category} ELSE 'other_event' END ELSE CASE ph {by_phase} ELSE 'other_event' END END"
+    return (
+        f"CASE WHEN ph = 'X' THEN CASE category {by_category} ELSE 'other_event' END ELSE CASE ph "
+        f"{by_phase} ELSE 'other_event' END END"
+    )

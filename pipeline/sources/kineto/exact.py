@@ -1,7 +1,7 @@
 """The exact scan: finds events one by one where a stretch of the file does not parse as a whole.
 
-Slow and careful; only stretches that the fast path gives up on come here. A broken event costs itself only: the scan
-goes on at the next place that looks like the start of an event.
+Slow and careful; only stretches that the fast path gives up on come here. A broken event costs itself only:
+the scan goes on at the next place that looks like the start of an event.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _NEST_LIMIT = 1 << 20
 
 @dataclass(frozen=True)
 class Event:
-    """One element of traceEvents. `value` is None where its bytes are no JSON; `repaired` if bytes were replaced."""
+    """One element of traceEvents. `value` is None where its bytes are no JSON; `repaired` if bytes were
+    replaced."""
 
     start: int
     end: int
@@ -41,8 +42,8 @@ class Event:
 def parse(raw: bytes) -> tuple[bool, bool, Any]:
     """(is it JSON, was text repaired, value); numbers are exact, the last of duplicate keys wins.
 
-    As in DuckDB's reader, NaN and Infinity become text (a number field that holds them counts as bad), and a comma
-    before a closing bracket is passed over.
+    As in DuckDB's reader, NaN and Infinity become text (a number field that holds them counts as bad), and a
+    comma before a closing bracket is passed over.
     """
     try:
         text, repaired = raw.decode("utf-8"), False
@@ -58,7 +59,8 @@ def parse(raw: bytes) -> tuple[bool, bool, Any]:
 
 
 def _decimal(text: str) -> Decimal | str:
-    """A number with a fraction or an exponent; text (no number for any field) where the exponent is beyond all bounds."""
+    """A number with a fraction or an exponent; text (no number for any field) where the exponent is beyond
+    all bounds."""
     try:
         return Decimal(text)
     except InvalidOperation:
@@ -87,8 +89,9 @@ def _has_half_pair(raw: bytes, value: Any) -> bool:
 def scan(buf: bytes, start: int, *, at_end: bool) -> Iterator[Event | int]:
     """Yield the events of `buf` from `start`, which is where an event (or the array's end) is due.
 
-    Ends by yielding an int: the position where it stopped. If buf[position] is `]`, the array of events ends there;
-    otherwise the rest is the beginning of an event whose end is not in `buf` (`at_end`: there is no more to come).
+    Ends by yielding an int: the position where it stopped. If buf[position] is `]`, the array of events ends
+    there; otherwise the rest is the beginning of an event whose end is not in `buf` (`at_end`: there is no
+    more to come).
     """
     pos = start
     while True:
@@ -130,7 +133,8 @@ def _event(buf: bytes, pos: int, *, at_end: bool) -> Event | None:
 def _broken(
     buf: bytes, pos: int, separator: re.Match[bytes] | None, *, may_go_on: bool, at_end: bool
 ) -> Event | None:
-    """An event that is no JSON, up to the next one or the array's end; None if its end may still be to come."""
+    """An event that is no JSON, up to the next one or the array's end; None if its end may still be to
+    come."""
     if may_go_on and len(buf) - pos < _NEST_LIMIT:
         return None  # a separator may stand inside an event that goes on behind the buffer
     if separator:
@@ -140,7 +144,8 @@ def _broken(
 
 
 def _other(buf: bytes, pos: int, *, at_end: bool) -> Event | None:
-    """An element that is not an object: a list, a text or a word; where it is none of them, up to the next event."""
+    """An element that is not an object: a list, a text or a word; where it is none of them, up to the next
+    event."""
     if buf[pos : pos + 1] == b"[":
         end = _balanced(buf, pos, min(len(buf), pos + _NEST_LIMIT))
     else:

@@ -61,7 +61,8 @@ class Feed:
 
 
 def find_array_end(buf: bytes, *, is_bare: bool) -> int | None:
-    """Where the events' `]` probably stands in the last buffer of a file: the first place whose rest is a valid tail."""
+    """Where the events' `]` probably stands in the last buffer of a file: the first place whose rest is a
+    valid tail."""
     if buf.lstrip()[:1] == b"]":
         return len(buf) - len(buf.lstrip())
     for tries, match in enumerate(_END.finditer(buf)):
@@ -85,8 +86,9 @@ def find_array_end(buf: bytes, *, is_bare: bool) -> int | None:
 def cut(buf: bytes, limit: int, stretch_bytes: int, *, is_last: bool) -> tuple[list[tuple[int, int]], int]:
     """Cut buf[:limit] at likely event boundaries into stretches of about `stretch_bytes`.
 
-    Returns (start, end) of each and the position where the next stretch starts. A cut is only a guess: whoever parses
-    the stretch proves it. `is_last`: the last stretch ends at `limit`; otherwise what follows the last cut is left.
+    Returns (start, end) of each and the position where the next stretch starts. A cut is only a guess:
+    whoever parses the stretch proves it. `is_last`: the last stretch ends at `limit`; otherwise what follows
+    the last cut is left.
     """
     spans, pos = [], 0
     while limit - pos > stretch_bytes * (1.25 if is_last else 1):

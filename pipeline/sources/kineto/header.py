@@ -1,4 +1,5 @@
-"""The metadata around traceEvents: which may stand before it (since 2025) or behind it, and may be broken JSON."""
+"""The metadata around traceEvents: which may stand before it (since 2025) or behind it, and may be broken
+JSON."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class Header:
         return _integer(self.values.get(key))
 
     def distributed(self, key: str) -> int | None:
-        """A count or ordinal in distributedInfo (`rank`, `world_size`), or None; some writers put "" or -1 for none."""
+        """A count or ordinal in distributedInfo (`rank`, `world_size`), or None; some writers put "" or -1
+        for none."""
         info = self.values.get("distributedInfo")
         value = _integer(info.get(key)) if isinstance(info, dict) else None
         return value if value is not None and 0 <= value < 2**31 else None

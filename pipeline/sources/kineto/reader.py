@@ -25,8 +25,9 @@ _EVENT_LIMIT = 256 << 20
 def read_kineto(job: ReadJob, stretch_bytes: int = STRETCH_BYTES) -> None:
     """Write the raw tables of `job.path` into `job.out`.
 
-    Memory stays bounded whatever the file's size. Raises TraceError for a file that cannot be read or that holds no GPU
-    activity, UnfinishedFile for one without its end; with `job.salvage` the complete events of that one are kept.
+    Memory stays bounded whatever the file's size. Raises TraceError for a file that cannot be read or that
+    holds no GPU activity, UnfinishedFile for one without its end; with `job.salvage` the complete events of
+    that one are kept.
     """
     book = IssueBook()
     with (
@@ -79,7 +80,8 @@ class _Reading:
         return self._feed.offset + len(self._feed.buffer)
 
     def run(self) -> tuple[bytes, bytes]:
-        """Stage all events; returns the bytes before and behind them (of a file that ends among them: what would close it)."""
+        """Stage all events; returns the bytes before and behind them (of a file that ends among them: what
+        would close it)."""
         head = self._head()
         is_bare = head.removeprefix(b"\xef\xbb\xbf").strip() == b"["
         wanted = 0
@@ -149,7 +151,8 @@ class _Reading:
         return len(stretches)
 
     def _exact(self, start: int, until: int) -> tuple[int, bool]:
-        """Stage the events from `start` to at least `until` one by one; (where it stopped, is that the array's end)."""
+        """Stage the events from `start` to at least `until` one by one; (where it stopped, is that the
+        array's end)."""
         buf, found, stop = self._feed.buffer, [], start
         is_array_end = False
         for item in exact.scan(buf, start, at_end=self._feed.is_at_end):
@@ -196,6 +199,8 @@ class _Reading:
                 where=f"byte {self._feed.offset + start} of the JSON text",
                 found=f"more than {_HEAD_LIMIT} bytes behind the end of traceEvents",
                 wanted="the end of the file",
-                advice="Several processes may have written into one file: record again with one file per rank.",
+                advice=(
+                    "Several processes may have written into one file: record again with one file per rank."
+                ),
             )
         return self._feed.buffer[start:]

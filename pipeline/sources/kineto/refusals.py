@@ -10,11 +10,16 @@ from pipeline.errors import TraceError
 
 
 def mixed_processes(con: duckdb.DuckDBPyConnection, file: str) -> None:
-    """Raise TraceError where processes without a merged prefix share correlation ids, by which work finds its launch."""
+    """Raise TraceError where processes without a merged prefix share correlation ids, by which work finds its
+    launch."""
     calls = "FROM staged WHERE kind = 'launch' AND correlation <> 0"
     if not scalar(
         con,
-        f"SELECT bool_or(first <> last) FROM (SELECT min(pid) AS first, max(pid) AS last {calls} GROUP BY process)",
+        (
+            f"SELECT bool_or(first <> last) FROM (SELECT min(pid) AS first, max(pid) AS last {calls} GROUP "
+            "BY "
+            "process)"
+        ),
     ):
         return
     again = f"SELECT process, correlation {calls} GROUP BY ALL HAVING count(DISTINCT pid) > 1"
@@ -46,7 +51,8 @@ def no_device(file: str) -> TraceError:
 def no_gpu_work(
     con: duckdb.DuckDBPyConnection, file: str, kinds: dict[str, int], *, is_cut: bool
 ) -> TraceError:
-    """What to say of events without GPU work: whose file it is, or why its GPU work is missing. `is_cut`: the file's end is."""
+    """What to say of events without GPU work: whose file it is, or why its GPU work is missing. `is_cut`: the
+    file's end is."""
     total, cpu_side = (
         sum(kinds.values()),
         sum(kinds.get(kind, 0) for kind in ("launch", "cpu_op", "annotation_cpu")),
@@ -72,7 +78,10 @@ def no_gpu_work(
     elif cpu_side:
         launches = scalar(
             con,
-            "SELECT count(*) FROM staged WHERE kind = 'launch' AND regexp_matches(name, 'Launch|Memcpy|Memset')",
+            (
+                "SELECT count(*) FROM staged WHERE kind = 'launch' AND regexp_matches(name, "
+                "'Launch|Memcpy|Memset')"
+            ),
         )
         there = (
             f"{launches} CUDA/HIP calls launched GPU work"
@@ -81,8 +90,11 @@ def no_gpu_work(
         )
         found += f", though {there}"
         advice = (
-            "The profiler recorded the CPU side only: CUPTI did not start. Check that the libcupti of this CUDA version "
-            "can be loaded, that no other profiler (nsys, DCGM) holds the GPU, and that profiling is allowed for this user "
-            "(NVreg_RestrictProfilingToAdminUsers=0); then record again with ProfilerActivity.CUDA switched on."
+            "The profiler recorded the CPU side only: CUPTI did not start. Check that the libcupti of this "
+            "CUDA version "
+            "can be loaded, that no other profiler (nsys, DCGM) holds the GPU, and that profiling is allowed "
+            "for this user "
+            "(NVreg_RestrictProfilingToAdminUsers=0); then record again with ProfilerActivity.CUDA switched "
+            "on."
         )
     return TraceError(file, where="traceEvents", found=found, wanted="GPU activities", advice=advice)

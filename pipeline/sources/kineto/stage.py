@@ -1,4 +1,5 @@
-"""Stretches of events to staged Parquet: DuckDB types whole stretches, the exact scan types what DuckDB refuses."""
+"""Stretches of events to staged Parquet: DuckDB types whole stretches, the exact scan types what DuckDB
+refuses."""
 
 from __future__ import annotations
 
@@ -46,10 +47,11 @@ class Stage:
         return self._folder / f"part-{self._parts:06d}.parquet"
 
     def load(self, stretches: list[memoryview]) -> bool:
-        """Type whole stretches of comma-separated events at once; False, and nothing staged, if one does not parse.
+        """Type whole stretches of comma-separated events at once; False, and nothing staged, if one does not
+        parse.
 
-        A stretch that parses proves its own end: JSON is deterministic, so from a known good start a wrong cut
-        (inside a string, an object, or beyond the array's end) cannot parse as an array.
+        A stretch that parses proves its own end: JSON is deterministic, so from a known good start a wrong
+        cut (inside a string, an object, or beyond the array's end) cannot parse as an array.
         """
         written = []
         for number, stretch in enumerate(stretches):
@@ -115,13 +117,15 @@ class Stage:
             duckdb.OutOfRangeException,
             duckdb.OutOfMemoryException,
         ):
-            # The statement's file is incomplete: a value does not fit, the text is not JSON, or its nesting needs too much memory.
+            # The statement's file is incomplete: a value does not fit, the text is not JSON, or its nesting
+            # needs too much memory.
             part.unlink(missing_ok=True)
             return False
         return True
 
     def load_exact(self, found: list[exact.Event], buf: bytes, offset: int) -> None:
-        """Type events found by the exact scan of `buf`, which starts at byte `offset` of the decompressed file."""
+        """Type events found by the exact scan of `buf`, which starts at byte `offset` of the decompressed
+        file."""
         columns: dict[str, list[Any]] = {name: [] for name, _ in SCANNED}
         for event in found:
             row = self._row(event, buf, offset)
@@ -132,7 +136,8 @@ class Stage:
     def _write(self, scanned: pa.Table) -> None:
         self._con.register("scanned", scanned)
         self._con.execute(
-            f"COPY ({events.sql_staged('SELECT * FROM scanned')}) TO '{_quoted(self._next_part())}' (FORMAT parquet)"
+            f"COPY ({events.sql_staged('SELECT * FROM scanned')}) TO '{_quoted(self._next_part())}' (FORMAT "
+            "parquet)"
         )
         self._con.unregister("scanned")
 
@@ -185,7 +190,8 @@ class Stage:
         return row
 
     def _number(self, value: dict[str, Any], key: str, where: str) -> Decimal | None:
-        """A time of the event in microseconds; NULL and counted where it is no number or no BIGINT of nanoseconds."""
+        """A time of the event in microseconds; NULL and counted where it is no number or no BIGINT of
+        nanoseconds."""
         raw = value.get(key)
         if raw is None:
             return None

@@ -1,4 +1,5 @@
-"""Staged events to the raw tables: types, reasons to leave an event out, ranks, and the books that must balance."""
+"""Staged events to the raw tables: types, reasons to leave an event out, ranks, and the books that must
+balance."""
 
 from __future__ import annotations
 
@@ -77,7 +78,11 @@ def _identify(
     )
     process_name = scalar(
         con,
-        "SELECT any_value(label) FROM staged WHERE kind = 'metadata' AND name = 'process_name' AND pid = $1 AND process IS NOT DISTINCT FROM $2",
+        (
+            "SELECT any_value(label) FROM staged WHERE kind = 'metadata' AND name = 'process_name' AND pid = "
+            "$1 "
+            "AND process IS NOT DISTINCT FROM $2"
+        ),
         [pid, process],
     )
     fields = names.from_file_name(job.file_name)
@@ -140,7 +145,8 @@ def _base(con: duckdb.DuckDBPyConnection, header: Header, book: IssueBook) -> in
 
 
 def _define_views(con: duckdb.DuckDBPyConnection, traces: list[_Trace], base_ns: int | None) -> None:
-    """event: staged events with trace_id, typed numbers and absolute times; gpu: with the reason to leave one out."""
+    """event: staged events with trace_id, typed numbers and absolute times; gpu: with the reason to leave one
+    out."""
     # Events without a merged prefix (spans, metadata) are counted with the first trace.
     owner = " ".join(
         f"WHEN process = '{_q(t.process)}' THEN '{t.trace_id}'" for t in traces if t.process is not None
@@ -153,7 +159,8 @@ def _define_views(con: duckdb.DuckDBPyConnection, traces: list[_Trace], base_ns:
             CASE WHEN try(ts_ns + {base_ns or 0}) BETWEEN {-units.FARTHEST_NS} AND {units.FARTHEST_NS}
                  THEN try((ts_ns + {base_ns or 0})::BIGINT) END AS start_ns FROM staged"""
     )
-    # A stamp of 0 means "not measured" (CUPTI: start = end = 0) if it is far from all others or has no duration.
+    # A stamp of 0 means "not measured" (CUPTI: start = end = 0) if it is far from all others or has no
+    # duration.
     earliest = scalar(con, f"SELECT min(ts_ns) FROM staged WHERE kind IN ({_GPU}) AND ts_ns > 0")
     lost = "true" if (earliest or 0) > _LOST_STAMP_NS else "coalesce(dur_ns, 0) = 0"
     con.execute(
@@ -172,7 +179,8 @@ _IDENTITY = ("device", "stream", "start_ns", "dur_ns", "name", "correlation", "e
 
 
 def _land_activities(con: duckdb.DuckDBPyConnection, job: ReadJob, traces: list[_Trace]) -> None:
-    # Rarely do two activities start at once on one stream: then place and start order them all, and none is repeated.
+    # Rarely do two activities start at once on one stream: then place and start order them all, and none is
+    # repeated.
     place, identity = ", ".join(("trace_id", *_IDENTITY[:3])), ", ".join(("trace_id", *_IDENTITY))
     source, order = "SELECT * FROM gpu WHERE reason IS NULL", place
     if scalar(con, f"SELECT count(*) - count(DISTINCT hash({place})) FROM gpu WHERE reason IS NULL"):
@@ -197,7 +205,8 @@ def _land_activities(con: duckdb.DuckDBPyConnection, job: ReadJob, traces: list[
 def _first_rows(con: duckdb.DuckDBPyConnection, source: str, traces: list[_Trace]) -> str:
     """SQL: how many rows of other traces stand before a trace's first one, in the order of trace_id.
 
-    Rows are sorted once and numbered as they come, which costs half of a numbering by partition and a sort for the file.
+    Rows are sorted once and numbered as they come, which costs half of a numbering by partition and a sort
+    for the file.
     """
     if len(traces) == 1:
         return "0"
@@ -234,7 +243,8 @@ def _land_cpu_side(con: duckdb.DuckDBPyConnection, job: ReadJob) -> None:
 def _issue_rows(
     con: duckdb.DuckDBPyConnection, traces: list[_Trace], book: IssueBook
 ) -> list[tuple[Any, ...]]:
-    """Skipped events by reason and class, values that are NULL because they could not be read, and what the book has."""
+    """Skipped events by reason and class, values that are NULL because they could not be read, and what the
+    book has."""
     skips = ", ".join(f"'{code}'" for code, entry in issue_codes().items() if entry.get("skip"))
     rows = rows_of(
         con,
@@ -253,12 +263,19 @@ def _issue_rows(
     if scalar(con, "SELECT count(*) FROM duckdb_views() WHERE view_name = 'duplicate'"):
         rows += rows_of(
             con,
-            "SELECT trace_id, 'duplicate_event', kind, count(*), sum(dur_ns)::BIGINT, min(name) FROM duplicate GROUP BY ALL",
+            (
+                "SELECT trace_id, 'duplicate_event', kind, count(*), sum(dur_ns)::BIGINT, min(name) FROM "
+                "duplicate GROUP BY ALL"
+            ),
         )
     unread = "SELECT unnest(unread) AS text FROM staged WHERE unread IS NOT NULL"
     for name, count, text in rows_of(
         con,
-        f"SELECT split_part(text, ' = ', 1) AS field, count(*), min(text) FROM ({unread}) WHERE text IS NOT NULL GROUP BY ALL",
+        (
+            f"SELECT split_part(text, ' = ', 1) AS field, count(*), min(text) FROM ({unread}) WHERE text IS "
+            "NOT "
+            "NULL GROUP BY ALL"
+        ),
     ):
         book.add("bad_value", name, count, example=text)
     for trace in traces:

@@ -28,7 +28,8 @@ COMPUTE = frozenset({"gemm", "moe_gemm", "attention"})
 
 
 def operation(name: str) -> str | None:
-    """The operation that a name means, whatever its spelling: `all_reduce`, `AllReduce`, `alltoall_perf`; None for no known one."""
+    """The operation that a name means, whatever its spelling: `all_reduce`, `AllReduce`, `alltoall_perf`;
+    None for no known one."""
     return _OPS.get(re.sub(r"[^a-z]", "", name.lower()).removesuffix("perf"))
 
 

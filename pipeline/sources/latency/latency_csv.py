@@ -1,4 +1,5 @@
-"""Latency tables as CSV: a header names the columns; commas, semicolons or tabs; lines that begin with # are remarks."""
+"""Latency tables as CSV: a header names the columns; commas, semicolons or tabs; lines that begin with # are
+remarks."""
 
 from __future__ import annotations
 
@@ -33,12 +34,16 @@ _SAME = {
 _MEANING = {name: meaning for meaning, names in _SAME.items() for name in names}
 _BYTES = ("bytes", "input", "output", "per_rank")
 _TIMES = ("us", "median", "mean", "kernel")
-_WANTED = "a header with op, us (or median_us, mean_us, kernel_us) and bytes (or input_bytes, output_bytes, bytes_per_rank, tokens)"
+_WANTED = (
+    "a header with op, us (or median_us, mean_us, kernel_us) and bytes (or input_bytes, output_bytes, "
+    "bytes_per_rank, tokens)"
+)
 _LONGEST_FIELD = 10_000
 
 
 def lines_of(text: str, problems: Problems) -> Rows:
-    """One row a line. Raises TraceError for a header that says too little and for a line that does not fit it."""
+    """One row a line. Raises TraceError for a header that says too little and for a line that does not fit
+    it."""
     numbered = [
         (number, line)
         for number, line in enumerate(text.split("\n"), 1)

@@ -1,9 +1,10 @@
-"""The text output of nccl-tests: a line of column names, lines of numbers, and around them what a launcher and NCCL say.
+"""The text output of nccl-tests: a line of column names, lines of numbers, and around them what a launcher
+and NCCL say.
 
-Columns differ between versions (`bytes N type op time algbw busbw res`; `size count type redop [root] time algbw busbw error`;
-`#wrong` for `error`), so the names decide. time, algbw, busbw and the last come twice: out of place, in place.
-`size` is the larger of what a rank sends and receives. The operation is named by the program's own line, by a command line
-above the table, or by the file's name.
+Columns differ between versions (`bytes N type op time algbw busbw res`; `size count type redop [root] time
+algbw busbw error`; `#wrong` for `error`), so the names decide. time, algbw, busbw and the last come twice:
+out of place, in place. `size` is the larger of what a rank sends and receives. The operation is named by the
+program's own line, by a command line above the table, or by the file's name.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _RANK = re.compile(r"^#\s+Rank\s+\d+\s+(?:Group\s+(\d+)\s+)?Pid\b")
 _PROGRAM = re.compile(r"\b(\w+?)_perf\b")
 _GRAPH = re.compile(r"\bgraph:\s*(\d+)")
 _OUTPUT_SIZE = frozenset({"all_gather", "scatter"})
-"""Where the larger buffer is not the input. A scatter's is the root's input, larger than what any rank receives."""
+"""Where the larger buffer is not the input. A scatter's is the root's input, larger than what any rank
+receives."""
 
 
 @dataclass
@@ -34,7 +36,8 @@ class _Table:
 
 
 def lines_of(text: str, problems: Problems) -> Rows:
-    """Two rows a line of numbers. Raises TraceError for a line of numbers that lacks a column, or where nothing names the operation."""
+    """Two rows a line of numbers. Raises TraceError for a line of numbers that lacks a column, or where
+    nothing names the operation."""
     stem = problems.file.split(".", 1)[0]
     table = _Table(op_name=_program(stem) or (stem if operation(stem) else None))
     for number, tagged in enumerate(text.split("\n"), 1):

@@ -11,7 +11,8 @@ from pipeline.sources.latency import latency_csv, nccl_tests
 from pipeline.sources.latency.cells import Problems
 
 SNIFF_BYTES = 1 << 16
-"""How much of a text file is looked at for nccl-tests' table, which may stand behind a launcher's messages."""
+"""How much of a text file is looked at for nccl-tests' table, which may stand behind a launcher's
+messages."""
 LARGEST_FILE = 64 * 10**6
 
 _COLUMN_LINE = re.compile(
@@ -20,7 +21,8 @@ _COLUMN_LINE = re.compile(
 
 
 def is_table(name: str, start: bytes) -> bool:
-    """Is this text a latency table? By its suffix, or by the line of nccl-tests that names the columns. JSON and gzip never are."""
+    """Is this text a latency table? By its suffix, or by the line of nccl-tests that names the columns. JSON
+    and gzip never are."""
     if start.startswith(b"\x1f\x8b") or (
         start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in {b"{", b"["} and not _COLUMN_LINE.search(start)
     ):
@@ -54,8 +56,8 @@ def too_large(file_name: str, size: int) -> TraceError:
 
 
 def rows_of(content: bytes, file_name: str) -> list[dict[str, Any]]:
-    """Rows of raw.microbench in a table's bytes, without what the run adds. Raises TraceError, with the line, for what is no table
-    or a line that is not whole."""
+    """Rows of raw.microbench in a table's bytes, without what the run adds. Raises TraceError, with the line,
+    for what is no table or a line that is not whole."""
     problems = Problems(file_name)
     try:
         text = content.decode("utf-8-sig")
@@ -101,5 +103,6 @@ def _write(job: ReadJob, rows: list[dict[str, Any]]) -> None:
         for other, shape in contracts("raw").items():
             if other != contract.table:
                 con.execute(
-                    f"COPY ({shape.empty_query()}) TO {literal(job.out / f'{other}.parquet')} (FORMAT parquet)"
+                    f"COPY ({shape.empty_query()}) TO {literal(job.out / f'{other}.parquet')} (FORMAT "
+                    "parquet)"
                 )

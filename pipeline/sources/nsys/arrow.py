@@ -1,7 +1,9 @@
-"""Tables in Arrow IPC streams: how many rows they hold, and their batches, none of them larger than MESSAGE_BYTES.
+"""Tables in Arrow IPC streams: how many rows they hold, and their batches, none of them larger than
+MESSAGE_BYTES.
 
-A batch is read and decompressed whole, and 100 KB of a file may name a gigabyte. So the head of every message is read first:
-a flatbuffer, of which a few fields are looked up here, since pyarrow shows them after the batch was read.
+A batch is read and decompressed whole, and 100 KB of a file may name a gigabyte. So the head of every message
+is read first: a flatbuffer, of which a few fields are looked up here, since pyarrow shows them after the
+batch was read.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ def schema_of(file: Path) -> pa.Schema:
 
 
 def count_rows(file: Path) -> int:
-    """The rows of a file, without a look at them. Raises ArrowInvalid for a batch that is too large to be read."""
+    """The rows of a file, without a look at them. Raises ArrowInvalid for a batch that is too large to be
+    read."""
     rows = dictionaries = 0
     for kind, found, size in _messages(file):
         dictionaries += size if kind == _DICTIONARY else 0
@@ -75,7 +78,8 @@ def _length(source: BufferedReader) -> int:
 
 
 def _message(head: bytes, room: int) -> tuple[int, int, int, list[tuple[int, int]]]:
-    """The kind, the rows and the size of a message, of which there may be so many bytes, and where its compressed buffers stand in it."""
+    """The kind, the rows and the size of a message, of which there may be so many bytes, and where its
+    compressed buffers stand in it."""
     message = _Table(head, *struct.unpack_from("<I", head))
     kind, stored = message.number(1, "<B"), message.number(3, "<q")
     if not 0 <= stored <= room:

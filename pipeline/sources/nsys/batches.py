@@ -1,6 +1,7 @@
 """Batches of rows of bounded size: the wanted columns, text as bytes.
 
-A dictionary may repeat a string of megabytes in every row, so rows are dropped and counted before their text is copied.
+A dictionary may repeat a string of megabytes in every row, so rows are dropped and counted before their text
+is copied.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ Ids = npt.NDArray[np.int64]
 
 
 def wanted_schema(table: str, found: pa.Schema, wanted: Sequence[str]) -> pa.Schema:
-    """The wanted columns that a table has. Raises ArrowInvalid for a column that is there twice, or that holds neither numbers nor text."""
+    """The wanted columns that a table has. Raises ArrowInvalid for a column that is there twice, or that
+    holds neither numbers nor text."""
     fields = []
     for column in (c for c in wanted if c in found.names):
         if found.names.count(column) > 1:
@@ -34,7 +36,8 @@ def wanted_schema(table: str, found: pa.Schema, wanted: Sequence[str]) -> pa.Sch
 
 
 def pieces(batch: pa.RecordBatch, schema: pa.Schema, ids: Ids | None = None) -> Iterator[pa.RecordBatch]:
-    """The rows of a batch, of those with `ids` only where they are given, in batches of at most BATCH_BYTES of text.
+    """The rows of a batch, of those with `ids` only where they are given, in batches of at most BATCH_BYTES
+    of text.
 
     Raises ArrowInvalid for offsets or indices beyond their values.
     """

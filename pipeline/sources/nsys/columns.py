@@ -1,6 +1,8 @@
-"""What is read of an nsys export: tables and columns by name. Everything else, environment blocks included, is never touched.
+"""What is read of an nsys export: tables and columns by name. Everything else, environment blocks included,
+is never touched.
 
-Columns are discovered per file: an absent one is NULL, since schemas differ by version (see README: what it reads).
+Columns are discovered per file: an absent one is NULL, since schemas differ by version (see README: what it
+reads).
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ TABLES: dict[str, dict[str, Kind]] = {
     "DIAGNOSTIC_EVENT": {"severity": "int"},
     "StringIds": {"id": "int", "value": "text"},
 }  # fmt: skip
-"""Read where present, in this order: StringIds last, when it is known which of its strings are referred to."""
+"""Read where present, in this order: StringIds last, when it is known which of its strings are referred
+to."""
 
 STRINGS_OF = {
     "CUPTI_ACTIVITY_KIND_KERNEL": ("demangledName", "shortName"),
@@ -48,7 +51,8 @@ STRINGS_OF = {
     "NVTX_EVENTS": ("textId",),
     "ThreadNames": ("nameId",),
 }
-"""Columns that refer to StringIds: no other string of a report is read (they hold environments and command lines)."""
+"""Columns that refer to StringIds: no other string of a report is read (they hold environments and command
+lines)."""
 
 EXPORT_FACTS = (
     "EXPORT_SCHEMA_VERSION", "EXPORT_PRODUCT_VERSION", "EXPORT_PARAM_TIME_NORMALIZE", "EXPORT_PARAM_TIME_SHIFT",

@@ -1,9 +1,9 @@
-"""The .sqlite file of an export before its tables are read: does somebody write it, is it all there, are its pages whole, and are
-its tables tables?
+"""The .sqlite file of an export before its tables are read: does somebody write it, is it all there, are its
+pages whole, and are its tables tables?
 
-A database may hold programs: views, virtual and generated columns make any number of rows and bytes out of nothing. nsys writes
-none. What is looked at here with Python's sqlite has limits (of steps, of text, of the schema); ADBC, which then reads, has fewer,
-so it reads only tables that were found ordinary and whole.
+A database may hold programs: views, virtual and generated columns make any number of rows and bytes out of
+nothing. nsys writes none. What is looked at here with Python's sqlite has limits (of steps, of text, of the
+schema); ADBC, which then reads, has fewer, so it reads only tables that were found ordinary and whole.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _GUARDS = (
     "PRAGMA ignore_check_constraints = ON",
 )
 _SCHEMA_ROWS, _SCHEMA_TEXT = 5_000, 50_000
-"""Tables and indexes of a database, and the length of one's definition: nsys writes 150, of up to 4,500 letters."""
+"""Tables and indexes of a database, and the length of one's definition: nsys writes 150, of up to 4,500
+letters."""
 _LONGEST_DEFAULT = 64
 """Letters of a default: a row that is shorter than its table has it without a byte in the file."""
 _STEPS, _STEPS_PER_BYTE, _TICK = 50_000_000, 20, 100_000
@@ -46,7 +47,8 @@ _VIRTUAL, _TABLE = b"CREATE VIRTUAL TABLE", b"CREATE TABLE "
 
 @dataclass(frozen=True)
 class Found:
-    """An ordinary table that is whole: its columns of those wanted, its rows if they are counted only, and the longest text of a row."""
+    """An ordinary table that is whole: its columns of those wanted, its rows if they are counted only, and
+    the longest text of a row."""
 
     columns: frozenset[str]
     rows: int
@@ -78,7 +80,8 @@ def is_locked(file: Path) -> bool:
 
 
 def refuse_cut_off(file: Path) -> None:
-    """The header says how many pages the file has (if it was written by one writer): sqlite itself looks at what it reads only."""
+    """The header says how many pages the file has (if it was written by one writer): sqlite itself looks at
+    what it reads only."""
     with file.open("rb") as start:
         head = start.read(100)
     page, pages = int.from_bytes(head[16:18], "big"), int.from_bytes(head[28:32], "big")
@@ -92,7 +95,8 @@ def refuse_cut_off(file: Path) -> None:
 
 
 def ordinary_tables(file: Path) -> dict[str, Found]:
-    """The tables with nsys's names. Raises sqlite3.Error for damage, TraceError for a table that is a program, or too large to look at."""
+    """The tables with nsys's names. Raises sqlite3.Error for damage, TraceError for a table that is a
+    program, or too large to look at."""
     wanted = _STATISTICS | {table: {} for table in COUNTED} | TABLES
     with Pages(file) as pages, closing(sqlite3.connect(reading_uri(file), uri=True)) as con:
         if pages.rows_of_tree(1) > _SCHEMA_ROWS:
@@ -143,7 +147,8 @@ def _budget(con: sqlite3.Connection, file: Path, steps: int) -> Iterator[None]:
 
 
 def _schema(con: sqlite3.Connection) -> tuple[dict[bytes, bytes], list[int]]:
-    """Definitions of tables and views by name in lower case, as sqlite compares names, and the first page of every tree."""
+    """Definitions of tables and views by name in lower case, as sqlite compares names, and the first page of
+    every tree."""
     for limit in (sqlite3.SQLITE_LIMIT_LENGTH, sqlite3.SQLITE_LIMIT_SQL_LENGTH):
         con.setlimit(limit, _SCHEMA_TEXT)
     con.setlimit(
@@ -203,7 +208,8 @@ def _looked_at(
 
 
 def _refuse_damaged(con: sqlite3.Connection, table: str) -> None:
-    """A damaged page may lose rows without an error, so all of a table are looked at first (0.4 s of CPU per 100 MB).
+    """A damaged page may lose rows without an error, so all of a table are looked at first (0.4 s of CPU per
+    100 MB).
 
     Bytes inside a value have no checksum in sqlite: they cannot be told from what was recorded.
     """

@@ -1,4 +1,5 @@
-"""An nsys export as DuckDB views of one shape, whatever its form: sqlite, a folder of Parquet, or a folder of Arrow streams."""
+"""An nsys export as DuckDB views of one shape, whatever its form: sqlite, a folder of Parquet, or a folder of
+Arrow streams."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ from pipeline.sources.nsys.database import (
 from pipeline.sources.nsys.report import export_report
 
 SHORT_BYTES, SHORT_ROWS = 2_048, 16_384
-"""Rows with so much text are read so many at a time; longer ones, which are few, as many as BATCH_BYTES hold of the longest."""
+"""Rows with so much text are read so many at a time; longer ones, which are few, as many as BATCH_BYTES hold
+of the longest."""
 MOST_NAMES = 10_000_000
 """Different names that rows refer to: their ids are in memory while StringIds is read."""
 _OUR_FAULT = (
@@ -39,7 +41,8 @@ _OUR_FAULT = (
     duckdb.ParserException,
     duckdb.InterruptException,
 )
-"""Errors of DuckDB that say nothing about the export; all others are damaged pages, or values that do not fit."""
+"""Errors of DuckDB that say nothing about the export; all others are damaged pages, or values that do not
+fit."""
 _DAMAGE = (sqlite3.Error, AdbcError, pa.ArrowException, OSError, UnicodeDecodeError, MemoryError)
 """Errors of the other libraries."""
 _NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|BOOLEAN|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|VARCHAR")
@@ -54,13 +57,14 @@ CREATE TEMP MACRO process_key(g) AS g & -16777216;
 CREATE TEMP MACRO pid_of(g) AS (g >> 24) & 16777215;
 CREATE TEMP MACRO tid_of(g) AS g & 16777215;
 """
-"""globalTid: 16 bits of host and VM, 24 of pid, 24 of tid; globalPid has no tid. Two containers may share a pid, so a
-process is known by all bits but the tid's. Masks make the sign of a 64-bit id harmless. Text travels as bytes, since
-what stands in a report need not be UTF-8; bytes that are not are shown as escapes."""
+"""globalTid: 16 bits of host and VM, 24 of pid, 24 of tid; globalPid has no tid. Two containers may share a
+pid, so a process is known by all bits but the tid's. Masks make the sign of a 64-bit id harmless. Text
+travels as bytes, since what stands in a report need not be UTF-8; bytes that are not are shown as escapes."""
 
 
 class Export:
-    """Views `nsys.<TABLE>` with the columns of columns.TABLES (absent ones NULL), and row counts of what is only counted."""
+    """Views `nsys.<TABLE>` with the columns of columns.TABLES (absent ones NULL), and row counts of what is
+    only counted."""
 
     def __init__(self, con: duckdb.DuckDBPyConnection, job: ReadJob) -> None:
         self._con, self._path, self._work, self._on_read = con, job.path, job.work, job.on_read
@@ -72,7 +76,8 @@ class Export:
         con.execute(_MACROS)
 
     def open(self) -> None:
-        """Create the views. Raises TraceError where the export is damaged, empty, a program, or larger than the job allows."""
+        """Create the views. Raises TraceError where the export is damaged, empty, a program, or larger than
+        the job allows."""
         source = export_report(self._path, self._work) if self._path.suffix == ".nsys-rep" else self._path
         try:
             if (
@@ -128,7 +133,8 @@ class Export:
         self.columns[table] = set(found)
 
     def _stage(self, table: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
-        """Copy a stream of batches to Parquet and make its view; of StringIds only what rows of other tables refer to."""
+        """Copy a stream of batches to Parquet and make its view; of StringIds only what rows of other tables
+        refer to."""
         select, ids = "FROM stream", None
         if table == "StringIds" and {"id", "value"} <= set(schema.names):
             if not pa.types.is_integer(kind := schema.field("id").type):
@@ -136,7 +142,8 @@ class Export:
             select, ids = "SELECT id, min(value) AS value FROM stream GROUP BY id", self._used_names()
         stream = pa.RecordBatchReader.from_batches(schema, self._measured(batches, schema, ids))  # noqa: F841 (DuckDB finds it by name)
         self._con.execute(
-            f"COPY ({select}) TO {literal(self._work / f'{table}.parquet')} (FORMAT parquet, COMPRESSION lz4_raw)"
+            f"COPY ({select}) TO {literal(self._work / f'{table}.parquet')} (FORMAT parquet, COMPRESSION "
+            "lz4_raw)"
         )
         self._view(table, _scan(self._work, table))
 
@@ -170,7 +177,10 @@ class Export:
         return f"({' UNION ALL '.join(uses or ['SELECT NULL::BIGINT'])}) AS use (id)"
 
     def _used_names(self) -> Ids:
-        query = f"SELECT DISTINCT id FROM {self._names_used()} WHERE id IS NOT NULL ORDER BY id LIMIT {MOST_NAMES + 1}"
+        query = (
+            f"SELECT DISTINCT id FROM {self._names_used()} WHERE id IS NOT NULL ORDER BY id LIMIT "
+            f"{MOST_NAMES + 1}"
+        )
         ids = np.asarray(self._con.sql(query).fetchnumpy()["id"], dtype=np.int64)
         if len(ids) > MOST_NAMES:
             raise TraceError(
@@ -219,7 +229,8 @@ class Export:
                 self._refuse_beyond(self.counted[table], "rows")
 
     def _open_sqlite(self, file: Path) -> None:
-        """Copy the wanted columns through ADBC in batches: DuckDB's own sqlite extension cannot be had offline."""
+        """Copy the wanted columns through ADBC in batches: DuckDB's own sqlite extension cannot be had
+        offline."""
         refuse_cut_off(file)
         found = ordinary_tables(file)
         self.counted = {table: found[table].rows for table in COUNTED if table in found}
@@ -246,7 +257,8 @@ def _too_large(file: str, where: str, found: str, most: int) -> TraceError:
 
 
 def damaged(file: str, error: Exception) -> TraceError:
-    """The refusal of an export that cannot be read. What an error quotes is cut off: it may be any text of the report.
+    """The refusal of an export that cannot be read. What an error quotes is cut off: it may be any text of
+    the report.
 
     A full disk or a mistake of ours is no fault of the export: that error is raised as it is.
     """
@@ -279,7 +291,8 @@ def damaged(file: str, error: Exception) -> TraceError:
 def _rows(
     source: adbc_driver_sqlite.dbapi.AdbcSqliteConnection, table: str, columns: dict[str, Kind], longest: int
 ) -> Iterator[pa.RecordBatch]:
-    """The columns of an ordinary table. NOT INDEXED: an index may hold other rows than its table, and expressions of its own."""
+    """The columns of an ordinary table. NOT INDEXED: an index may hold other rows than its table, and
+    expressions of its own."""
     select = (
         f'SELECT {", ".join(_as_kind(c, kind) for c, kind in columns.items())} FROM "{table}" NOT INDEXED'
     )

@@ -1,8 +1,8 @@
 """The b-trees of an sqlite file, page by page, before sqlite itself follows their pointers.
 
-sqlite trusts pointers: a page that is its own grandchild, or a child of every page of the level above, makes counting rows
-endless, and a chain of 100,000 pages overflows the stack of `quick_check`. Here each page belongs to one tree at most, and
-no tree is deeper than sqlite's own cursors reach.
+sqlite trusts pointers: a page that is its own grandchild, or a child of every page of the level above, makes
+counting rows endless, and a chain of 100,000 pages overflows the stack of `quick_check`. Here each page
+belongs to one tree at most, and no tree is deeper than sqlite's own cursors reach.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Pages:
         self._source.close()
 
     def rows_of_tree(self, root: int) -> int:
-        """Visit a tree; returns the cells of its leaves. Raises sqlite3.DatabaseError for a page out of place."""
+        """Visit a tree; returns the cells of its leaves. Raises sqlite3.DatabaseError for a page out of
+        place."""
         rows = 0
         levels = [iter((root,))]
         while levels:

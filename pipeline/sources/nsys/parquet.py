@@ -1,7 +1,7 @@
 """Tables in Parquet files: how many rows they hold, and their text in batches of bounded size.
 
-DuckDB reads columns of numbers itself, within its memory limit. Text is read as bytes with pyarrow, which has no limit: a page
-of 2 GB takes 100 KB in a file. So the head of every page is read first.
+DuckDB reads columns of numbers itself, within its memory limit. Text is read as bytes with pyarrow, which has
+no limit: a page of 2 GB takes 100 KB in a file. So the head of every page is read first.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ import pyarrow.parquet
 from pipeline.sources.nsys.batches import BATCH_BYTES, BATCH_ROWS, is_text
 
 PAGE_BYTES = 256 << 20
-"""A page is decompressed whole. Writers end one after a megabyte or so, but look at that every thousand values only."""
+"""A page is decompressed whole. Writers end one after a megabyte or so, but look at that every thousand
+values only."""
 _HEAD_BYTES = 1 << 16
 _DICTIONARY = 2
 _DELTA_LENGTH_BYTE_ARRAY, _DELTA_BYTE_ARRAY = 6, 7
-"""Encodings of text: all lengths, then all bytes; and by what a text shares with the one before, of which a page may hold any amount."""
+"""Encodings of text: all lengths, then all bytes; and by what a text shares with the one before, of which a
+page may hold any amount."""
 _DEPTH = 4
 _BUFFER_BYTES = 1 << 20
 
 
 @dataclass
 class _Pages:
-    """What the pages of some columns need: bytes a row of the densest, of the largest dictionary, and whether text has to be copied."""
+    """What the pages of some columns need: bytes a row of the densest, of the largest dictionary, and whether
+    text has to be copied."""
 
     densest: int = 1
     dictionary: int = 0
@@ -48,7 +51,8 @@ def count_rows(file: Path) -> int:
 
 
 def batches(file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """The columns in batches of about BATCH_BYTES at most; text as a dictionary where pyarrow can read it so."""
+    """The columns in batches of about BATCH_BYTES at most; text as a dictionary where pyarrow can read it
+    so."""
     text = [f.name for f in schema_of(file) if f.name in columns and is_text(f.type)]
     metadata = pyarrow.parquet.read_metadata(file)
     for number in range(metadata.num_row_groups):
@@ -75,7 +79,8 @@ def _looked_at(file: Path, group: pyarrow.parquet.RowGroupMetaData, columns: lis
 
 
 def _look_at(source: BufferedReader, chunk: pyarrow.parquet.ColumnChunkMetaData, found: _Pages) -> None:
-    """Every page of a column. Raises ArrowInvalid for one that is too large, or of whose size nothing can be known."""
+    """Every page of a column. Raises ArrowInvalid for one that is too large, or of whose size nothing can be
+    known."""
     at = min(chunk.dictionary_page_offset or chunk.data_page_offset, chunk.data_page_offset)
     end = at + chunk.total_compressed_size
     while at < end:
@@ -97,7 +102,8 @@ def _look_at(source: BufferedReader, chunk: pyarrow.parquet.ColumnChunkMetaData,
 
 
 def _values(head: dict[int, Any]) -> int:
-    """The fewest values that a page may hold, whichever of its parts is read: 5 of data, 7 of a dictionary, 8 of data of version 2."""
+    """The fewest values that a page may hold, whichever of its parts is read: 5 of data, 7 of a dictionary, 8
+    of data of version 2."""
     return min((head[part].get(1, -1) for part in (5, 7, 8) if isinstance(head.get(part), dict)), default=0)
 
 

@@ -1,4 +1,5 @@
-"""The processes of a report that did GPU work: one trace each, with the rank that names or their order tell."""
+"""The processes of a report that did GPU work: one trace each, with the rank that names or their order
+tell."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class Process:
 
 
 def find_processes(con: duckdb.DuckDBPyConnection, job: ReadJob) -> list[Process]:
-    """Processes with GPU work that can be booked, in the order of GPU and pid; rank by file, thread or process name, else by that order.
+    """Processes with GPU work that can be booked, in the order of GPU and pid; rank by file, thread or
+    process name, else by that order.
 
     Raises TraceError where there is none, or too many.
     """
@@ -93,7 +95,8 @@ def find_processes(con: duckdb.DuckDBPyConnection, job: ReadJob) -> list[Process
 def _ranks(
     file_name: str, by_thread: list[dict[str, int]], by_name: list[dict[str, int]]
 ) -> tuple[list[int | None], str | None]:
-    """The rank of each process, and what told it: names, if they tell every process another one, else the order."""
+    """The rank of each process, and what told it: names, if they tell every process another one, else the
+    order."""
     told = names.from_file_name(file_name).rank
     if len(by_name) == 1 and told is not None:
         return [told], "file_name"
@@ -107,7 +110,8 @@ def _ranks(
 
 
 def _program(name: str | None) -> str | None:
-    """The program's or the process's own name: a command line may hold passwords, so paths and arguments are cut off."""
+    """The program's or the process's own name: a command line may hold passwords, so paths and arguments are
+    cut off."""
     words = (name or "").split()
     if not words:
         return None
@@ -141,5 +145,8 @@ def _no_gpu_work(con: duckdb.DuckDBPyConnection, file: str) -> TraceError:
         where="its tables",
         found="no kernel, memcpy or memset",
         wanted="GPU activities",
-        advice="Record with `nsys profile --trace=cuda,nvtx` (vLLM: VLLM_WORKER_MULTIPROC_METHOD=spawn) while the GPU works.",
+        advice=(
+            "Record with `nsys profile --trace=cuda,nvtx` (vLLM: VLLM_WORKER_MULTIPROC_METHOD=spawn) "
+            "while the GPU works."
+        ),
     )

@@ -20,15 +20,17 @@ from pipeline.sources.nsys.export import Export, damaged
 from pipeline.sources.nsys.report import report_beside
 
 _MEMORY_LIMIT = "128MB"
-"""DuckDB sorts beyond this on disk, at no cost worth naming; with what the libraries hold themselves a read stays under 350 MB."""
+"""DuckDB sorts beyond this on disk, at no cost worth naming; with what the libraries hold themselves a read
+stays under 350 MB."""
 NODE_ADVICE = "Record again with `nsys profile --cuda-graph-trace=node`."
 
 
 def read_nsys(job: ReadJob) -> None:
     """Write the raw tables of an nsys export into `job.out`; one trace per process with GPU work.
 
-    Raises UnfinishedFile while another program writes the file, TraceError for an export that is empty, interrupted, stale or
-    damaged, that lacks the tables needed, or whose graphs were recorded as a whole so that their time is nowhere in the file.
+    Raises UnfinishedFile while another program writes the file, TraceError for an export that is empty,
+    interrupted, stale or damaged, that lacks the tables needed, or whose graphs were recorded as a whole so
+    that their time is nowhere in the file.
     """
     _refuse_unfinished(job.path, job.place)
     with duck.working(job.work / "spill", threads=job.threads, memory_limit=_MEMORY_LIMIT) as con:
@@ -52,7 +54,10 @@ def _refuse_unfinished(path: Path, place: Path) -> None:
             where="the file",
             found="no byte in it",
             wanted="an nsys export",
-            advice="A filter that matches no table (--tables) writes an empty file and reports success: export again without it.",
+            advice=(
+                "A filter that matches no table (--tables) writes an empty file and reports success: "
+                "export again without it."
+            ),
         )
     if path.is_file() and is_locked(path):
         raise UnfinishedFile(
@@ -69,7 +74,10 @@ def _refuse_unfinished(path: Path, place: Path) -> None:
             where="beside the file",
             found=f"{log.name}, which holds rows that are not in the file yet",
             wanted="one finished file",
-            advice=f"Merge them where both stand: sqlite3 {path.name} 'PRAGMA wal_checkpoint(TRUNCATE)', or export the report again.",
+            advice=(
+                f"Merge them where both stand: sqlite3 {path.name} 'PRAGMA wal_checkpoint(TRUNCATE)', or "
+                "export the report again."
+            ),
         )
     journal = place.with_name(f"{path.name}-journal")
     if path.is_file() and os.path.lexists(journal):
@@ -87,7 +95,10 @@ def _refuse_unfinished(path: Path, place: Path) -> None:
             where="beside the file",
             found=f"{report.name}, which is newer than this export of it",
             wanted="a fresh export",
-            advice=f"nsys export --type=sqlite --force-overwrite=true {report.name} (if both were only copied: touch {path.name})",
+            advice=(
+                f"nsys export --type=sqlite --force-overwrite=true {report.name} (if both were only "
+                f"copied: touch {path.name})"
+            ),
         )
 
 
@@ -106,7 +117,10 @@ def _changed_ns(path: Path) -> int:
 
 
 def _refuse_incomplete(export: Export, file: str) -> None:
-    needed = "StringIds(id, value) and CUPTI_ACTIVITY_KIND_KERNEL(start, end, deviceId, streamId, correlationId, shortName or demangledName)"
+    needed = (
+        "StringIds(id, value) and CUPTI_ACTIVITY_KIND_KERNEL(start, end, deviceId, streamId, "
+        "correlationId, shortName or demangledName)"
+    )
     if (
         export.has("CUPTI_ACTIVITY_KIND_GRAPH_TRACE")
         and export.has("StringIds")
@@ -125,7 +139,10 @@ def _refuse_incomplete(export: Export, file: str) -> None:
                 where="its tables",
                 found=missing,
                 wanted=needed,
-                advice="If the report has GPU work, export it without --tables; if not, record with `nsys profile --trace=cuda,nvtx`.",
+                advice=(
+                    "If the report has GPU work, export it without --tables; if not, record with `nsys "
+                    "profile --trace=cuda,nvtx`."
+                ),
             )
     if not export.columns["CUPTI_ACTIVITY_KIND_KERNEL"] & {"shortName", "demangledName"}:
         raise TraceError(
@@ -167,6 +184,9 @@ def _refuse_hidden_graphs(con: duckdb.DuckDBPyConnection, file: str) -> None:
             file,
             where="CUDA graphs",
             found=f"{launches} graph launches, but no kernel that any of them ran",
-            wanted="the kernels inside the graphs (graph replays were recorded as a whole, so their time is nowhere in the file)",
+            wanted=(
+                "the kernels inside the graphs (graph replays were recorded as a whole, so their time is "
+                "nowhere in the file)"
+            ),
             advice=NODE_ADVICE,
         )

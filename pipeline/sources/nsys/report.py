@@ -1,4 +1,5 @@
-"""A report in nsys's own format: exported by the nsys on PATH, or refused with the command that exports it."""
+"""A report in nsys's own format: exported by the nsys on PATH, or refused with the command that exports
+it."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def report_beside(export: Path) -> Path | None:
 
 
 def export_report(report: Path, work: Path) -> Path:
-    """Export a .nsys-rep with the nsys on PATH, as Parquet where that nsys can. Raises TraceError that gives the command."""
+    """Export a .nsys-rep with the nsys on PATH, as Parquet where that nsys can. Raises TraceError that gives
+    the command."""
     nsys = shutil.which("nsys")
     command = f"nsys export --type=sqlite --force-overwrite=true {report.name}"
     if nsys is None:
@@ -40,7 +42,10 @@ def export_report(report: Path, work: Path) -> Path:
             where="the file",
             found="a report in nsys's own format, and no nsys on PATH",
             wanted="an export of it",
-            advice=f"Run `{command}` where nsys is installed, and hand in the .sqlite (newer nsys reads older reports, not the reverse).",
+            advice=(
+                f"Run `{command}` where nsys is installed, and hand in the .sqlite (newer nsys reads "
+                "older reports, not the reverse)."
+            ),
         )
     said = ""
     for form, name in _FORMS:

@@ -1,4 +1,5 @@
-"""An nsys export to the raw tables: processes become traces, session time becomes time since the epoch, strings become names."""
+"""An nsys export to the raw tables: processes become traces, session time becomes time since the epoch,
+strings become names."""
 
 from __future__ import annotations
 
@@ -68,7 +69,10 @@ def land(con: duckdb.DuckDBPyConnection, job: ReadJob, export: Export, book: Iss
 
 def _define_gpu(con: duckdb.DuckDBPyConnection) -> None:
     """nsys_gpu: GPU rows of every kind, in session time, with names."""
-    lane = '"start", "end", "deviceId" AS device, "contextId" AS context, "streamId" AS stream, "correlationId" AS correlation, '
+    lane = (
+        '"start", "end", "deviceId" AS device, "contextId" AS context, "streamId" AS stream, '
+        '"correlationId" AS correlation, '
+    )
     lane += 'process_key("globalPid") AS "globalPid"'
     con.execute(
         f"""
@@ -105,7 +109,8 @@ def _define_gpu(con: duckdb.DuckDBPyConnection) -> None:
 
 @dataclass(frozen=True)
 class _Clock:
-    """How times become time since the epoch: `offset` is added to each, `base_ns` of it is the session's start."""
+    """How times become time since the epoch: `offset` is added to each, `base_ns` of it is the session's
+    start."""
 
     offset: int
     base_ns: int | None
@@ -114,10 +119,15 @@ class _Clock:
 
 
 def _clock(con: duckdb.DuckDBPyConnection, facts: dict[str, str | None]) -> _Clock:
-    """A normalised export holds UTC already: adding the session's start again would double it. A shift is taken out."""
+    """A normalised export holds UTC already: adding the session's start again would double it. A shift is
+    taken out."""
     epoch = scalar(
         con,
-        'SELECT min("utcEpochNs") FROM nsys."TARGET_INFO_SESSION_START_TIME" WHERE "utcEpochNs" BETWEEN 1 AND $1',
+        (
+            'SELECT min("utcEpochNs") FROM nsys."TARGET_INFO_SESSION_START_TIME" WHERE "utcEpochNs" BETWEEN '
+            "1 "
+            "AND $1"
+        ),
         [_FARTHEST_NS],
     )
     duration = scalar(con, 'SELECT max(duration) FROM nsys."ANALYSIS_DETAILS" WHERE duration > 0')
@@ -132,7 +142,8 @@ def _clock(con: duckdb.DuckDBPyConnection, facts: dict[str, str | None]) -> _Clo
 
 
 def _define_events(con: duckdb.DuckDBPyConnection, processes: list[Process], offset: int) -> None:
-    """trace_of: process to trace; gpu: rows with trace, time since the epoch and the reason to leave one out."""
+    """trace_of: process to trace; gpu: rows with trace, time since the epoch and the reason to leave one
+    out."""
     values = ", ".join(
         f"({literal(p.global_pid)}::BIGINT, {literal(p.trace_id)}, {literal(p.rank)}::INTEGER)"
         for p in processes
@@ -156,7 +167,8 @@ _IDENTITY = ("device", "stream", "start_ns", "dur_ns", "name", "correlation", "c
 
 
 def _land_activities(con: duckdb.DuckDBPyConnection, job: ReadJob) -> None:
-    """Sort once, then number the rows as they stand in the sorted file: half the work of a window function."""
+    """Sort once, then number the rows as they stand in the sorted file: half the work of a window
+    function."""
     order = ", ".join(("trace_id", *_IDENTITY))
     scan = _sorted(
         con, job, "sorted", f"SELECT * EXCLUDE (reason) FROM gpu WHERE reason IS NULL ORDER BY {order}"
@@ -165,7 +177,8 @@ def _land_activities(con: duckdb.DuckDBPyConnection, job: ReadJob) -> None:
     if scalar(con, f"SELECT count(*) - count(DISTINCT hash({order})) FROM {scan}"):
         again = f"({order}) IS NOT DISTINCT FROM lag(({order})) OVER (ORDER BY file_row_number)"
         con.execute(
-            f"CREATE OR REPLACE VIEW duplicate AS SELECT * FROM (SELECT *, {again} AS again FROM {scan}) WHERE again"
+            f"CREATE OR REPLACE VIEW duplicate AS SELECT * FROM (SELECT *, {again} AS again FROM {scan}) "
+            "WHERE again"
         )
         once = f"SELECT * EXCLUDE (again) FROM (SELECT *, {again} AS again FROM {scan}) WHERE NOT again"
         scan = _sorted(
@@ -192,17 +205,24 @@ def _sorted(con: duckdb.DuckDBPyConnection, job: ReadJob, name: str, query: str)
     con.execute(
         f"COPY ({query}) TO {literal(job.work / f'{name}.parquet')} (FORMAT parquet, COMPRESSION lz4_raw)"
     )
-    return f"read_parquet({files(job.work, f'{name}.parquet')}, hive_partitioning = false, file_row_number = true)"
+    return (
+        f"read_parquet({files(job.work, f'{name}.parquet')}, hive_partitioning = false, file_row_number "
+        "= "
+        "true)"
+    )
 
 
 def _define_cpu_side(con: duckdb.DuckDBPyConnection, processes: list[Process], clock: _Clock) -> None:
-    """call: runtime and driver calls; range: NVTX ranges; each with the trace of its process, NULL for a process without GPU work."""
+    """call: runtime and driver calls; range: NVTX ranges; each with the trace of its process, NULL for a
+    process without GPU work."""
     con.execute(
-        'CREATE TEMP TABLE process_trace AS SELECT "globalPid" AS process, trace_id FROM trace_of WHERE "globalPid" IS NOT NULL'
+        'CREATE TEMP TABLE process_trace AS SELECT "globalPid" AS process, trace_id FROM trace_of WHERE '
+        '"globalPid" IS NOT NULL'
     )
     owner = "process_trace.trace_id"
     if len(processes) == 1:
-        # A report without globalPid is one process: calls belong to it whatever thread id they carry, or if they carry none.
+        # A report without globalPid is one process: calls belong to it whatever thread id they carry, or if
+        # they carry none.
         is_its_own = "true" if processes[0].global_pid is None else '"globalTid" IS NULL'
         owner = (
             f"CASE WHEN {is_its_own} THEN {literal(processes[0].trace_id)} ELSE process_trace.trace_id END"
@@ -336,13 +356,15 @@ def _land_trace(
         for t in ("gpu_activity", "launch", "annotation")
     }
     kept = " UNION ALL ".join(f"SELECT trace_id FROM {scan}" for scan in landed.values())
-    # Every row of the event tables is counted once; rows of no trace (other processes, marks, counted tables) with the first.
+    # Every row of the event tables is counted once; rows of no trace (other processes, marks, counted tables)
+    # with the first.
     everything = sum(export.counted.values()) + sum(
         scalar(con, f'SELECT count(*) FROM nsys."{table}"')
         for table in (*GPU_TABLES.values(), "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS")
     )
     first = literal(processes[0].trace_id)
-    con.execute(f"CREATE TEMP TABLE known AS FROM (VALUES {values}) AS known (trace_id, rank, rank_source, dp_rank, tp_rank, pp_rank, ep_rank, pid, "
+    con.execute(f"CREATE TEMP TABLE known AS FROM (VALUES {values}) AS known (trace_id, rank, rank_source, "
+                "dp_rank, tp_rank, pp_rank, ep_rank, pid, "
                 "process_name, gpu_name)")  # fmt: skip
     _write(
         con,
@@ -374,5 +396,6 @@ def _write(con: duckdb.DuckDBPyConnection, job: ReadJob, table: str, query: str)
     """One raw table to Parquet, cast to its contract."""
     select = contracts("raw")[table].select_list()
     con.execute(
-        f"COPY (SELECT {select} FROM ({query})) TO {literal(job.out / f'{table}.parquet')} (FORMAT parquet, COMPRESSION zstd)"
+        f"COPY (SELECT {select} FROM ({query})) TO {literal(job.out / f'{table}.parquet')} (FORMAT parquet, "
+        "COMPRESSION zstd)"
     )

@@ -83,7 +83,8 @@ def table(report: Report, columns: tuple[str, ...], *wanted: str) -> list[tuple[
 
 
 def campaign_step() -> list[tuple[str, int]]:
-    """The campaign's decode step, with the dense layer's activation and the last norm that prove its 61 layers."""
+    """The campaign's decode step, with the dense layer's activation and the last norm that prove its 61
+    layers."""
     names = [name for _, name in known_answer.names_of_step()]
     dense = names.index(NORM, names.index(NORM) + 1) + 2
     names.insert(dense, ACTIVATION)
@@ -108,7 +109,8 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 
 def test_127_is_123_and_four_extras_named_by_position(campaign: Home) -> None:
-    """127 NCCL all-reduces = 122 + 1 + 4: one more behind the experts of layers 10, 20, 30 and 40, and one custom after the last layer."""
+    """127 NCCL all-reduces = 122 + 1 + 4: one more behind the experts of layers 10, 20, 30 and 40, and one
+    custom after the last layer."""
     _, deviations, _ = answers(campaign, "campaign")
     found = [
         row
@@ -175,9 +177,9 @@ def test_160_steps_under_155_annotations_are_123_a_step(tmp_path: Path) -> None:
         (123, 155, 5, 155, 126.97, "19680 = 123 x (155 decode + 5 other)"),
     ]  # fmt: skip
     assert (
-        "160 steps ran under 155 annotations; 19680 / 155 = 126.97 would read as 127 a step, but it is 123 in each"
-        in " ".join(totals.notes)
-    )
+        "160 steps ran under 155 annotations; 19680 / 155 = 126.97 would read as 127 a step, but it is 123 "
+        "in each"
+    ) in " ".join(totals.notes)
     assert any("19680 = 123 x (155 decode + 5 other)" in note for note in counts.notes)
     assert deviations.rows == []
     assert any(note.startswith("not judged: decode, graph") for note in deviations.notes)
@@ -208,9 +210,9 @@ def test_an_operators_row_is_said_to_repeat_its_kernels(tmp_path: Path) -> None:
     ingest_into(home, write_trace(tmp_path / "o_rank0.json", made.events), run="ops")
     _, _, totals = answers(home, "ops")
     assert (
-        "3 of these kernels run inside the operator vllm::all_reduce: its row in key_averages repeats their 0.015 ms; count one of the two"
-        in totals.notes
-    )
+        "3 of these kernels run inside the operator vllm::all_reduce: its row in key_averages repeats their "
+        "0.015 ms; count one of the two"
+    ) in totals.notes
 
 
 @pytest.fixture(scope="module")
@@ -337,7 +339,8 @@ def test_a_shared_expert_reduced_apart_is_no_extra_where_one_is_known(tmp_path: 
 
 
 def test_layers_that_the_order_of_kernels_merges_are_not_judged_by_position(tmp_path: Path) -> None:
-    """The campaign's dense layer without its activation: 61 attentions in 60 layers, so the 61 that were said count, as a whole."""
+    """The campaign's dense layer without its activation: 61 attentions in 60 layers, so the 61 that were said
+    count, as a whole."""
     names = [(name, 2_000) for _, name in known_answer.names_of_step()]
     made = StepBuilder().step(names, graph=True).step(names, graph=True)
     home = Home(tmp_path / "home")

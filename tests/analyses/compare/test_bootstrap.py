@@ -39,7 +39,8 @@ def test_the_same_steps_and_seed_give_the_same_medians() -> None:
     ("steps", "factor"), [(8, 2 / 3**0.5 * 3.182 / 1.96), (27, 1.061 * 2.306 / 1.96), (1000, 1.017)]
 )
 def test_few_blocks_are_widened_as_students_t_asks(steps: int, factor: float) -> None:
-    """4 blocks: t(0.975, 3) = 3.182; 9 blocks: t(0.975, 8) = 2.306 (published tables), and the part that resampling takes away."""
+    """4 blocks: t(0.975, 3) = 3.182; 9 blocks: t(0.975, 8) = 2.306 (published tables), and the part that
+    resampling takes away."""
     assert widening(steps) == pytest.approx(factor, rel=0.01)
 
 
@@ -101,7 +102,8 @@ def test_equal_runs_differ_by_chance_alone() -> None:
 
 
 def test_a_shift_is_outside_its_interval() -> None:
-    """0.1 more with a spread of 0.01: the interval is around 0.1, and p the least that the resamples can tell."""
+    """0.1 more with a spread of 0.01: the interval is around 0.1, and p the least that the resamples can
+    tell."""
     was, now = (
         resampled_medians({"x": _noisy(20, mean, seed)}, seed)["x"] for mean, seed in ((1.0, 1), (1.1, 2))
     )

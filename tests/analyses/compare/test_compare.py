@@ -29,7 +29,8 @@ SIXTEEN = "execute_context_0(0)_generation_16(16)"
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """Runs: base, the same bytes, three repeats, GEMMs 10 % slower, casts in front, other all-reduces, a batch of 16, few steps, a broken one."""
+    """Runs: base, the same bytes, three repeats, GEMMs 10 % slower, casts in front, other all-reduces, a
+    batch of 16, few steps, a broken one."""
     folder = tmp_path_factory.mktemp("compare")
     home = Home(folder / "home")
     home.ensure()
@@ -95,7 +96,8 @@ def test_a_row_that_was_slowed_by_ten_per_cent_is_found_alone(home: Home) -> Non
 
 
 def test_on_a_screen_the_table_stands_in_two_parts(home: Home) -> None:
-    """No cell is lost: all columns are in one of the two, rows of rollups in both; the rest follows as it is."""
+    """No cell is lost: all columns are in one of the two, rows of rollups in both; the rest follows as it
+    is."""
     (whole, *others), _ = asked(home, "base", "slower")
     (first, second, *same), _ = compare(home, "base", "slower")
     assert same == others
@@ -149,7 +151,8 @@ def test_the_masked_bottleneck_is_told_from_the_numbers(home: Home) -> None:
     """The casts of a run before an upgrade hid its all-reduces."""
     notes = asked(home, "casts", "base")[0][0].notes
     assert notes[0] == (
-        "cast fell by 40.1 ms; all-reduce is now 51.5 % (was 16 %), its ms, calls and exposed time unchanged within noise at the same batch: "
+        "cast fell by 40.1 ms; all-reduce is now 51.5 % (was 16 %), its ms, calls and exposed time unchanged "
+        "within noise at the same batch: "
         "it was masked, not created"
     )
 
@@ -157,9 +160,9 @@ def test_the_masked_bottleneck_is_told_from_the_numbers(home: Home) -> None:
 def test_at_another_batch_only_the_share_rose(home: Home) -> None:
     """The same numbers, and no claim."""
     notes = asked(home, "casts", "sixteen", anyway=True)[0][0].notes
-    assert (
-        notes[0]
-        == "cast fell by 40.1 ms; all-reduce is now 51.5 % (was 16 %): its share rose (the batch is not known to be the same)"
+    assert notes[0] == (
+        "cast fell by 40.1 ms; all-reduce is now 51.5 % (was 16 %): its share rose (the batch is not "
+        "known to be the same)"
     )
 
 
@@ -271,7 +274,8 @@ def test_a_phase_that_a_side_lacks_is_refused(home: Home) -> None:
 
 
 def test_waiting_stands_apart_from_the_floor(home: Home, tmp_path: Path) -> None:
-    """One rank comes 200 us late to an all-reduce of each step: half of that, per rank, is waiting; the floor is as it was."""
+    """One rank comes 200 us late to an all-reduce of each step: half of that, per rank, is waiting; the floor
+    is as it was."""
     late = {(1, step, 3): 200_000 for step in range(8)}
     for run, slow in (("prompt", {}), ("late", late)):
         ingest_into(home, *Planted(steps=8, slow=slow).write(tmp_path / run), run=run)
@@ -332,7 +336,8 @@ def captures(shared_traces: Path, tmp_path_factory: pytest.TempPathFactory) -> H
 
 
 def test_two_captures_of_one_configuration_do_not_differ(captures: Home) -> None:
-    """A against itself with scopes and shapes recorded: no row, nor wall, is a change in either direction; no kernel has another name."""
+    """A against itself with scopes and shapes recorded: no row, nor wall, is a change in either direction; no
+    kernel has another name."""
     for pair in (
         ("A_nccl_graph_b1", "A_nccl_graph_b1_scopes"),
         ("A_nccl_graph_b1_scopes", "A_nccl_graph_b1"),
@@ -344,7 +349,8 @@ def test_two_captures_of_one_configuration_do_not_differ(captures: Home) -> None
 
 
 def test_captures_of_two_models_differ_and_the_verdict_says_what_is_not_known(captures: Home) -> None:
-    """64 experts against 384, and other shapes: without facts the verdict names other kernels and what nobody said; with facts it refuses."""
+    """64 experts against 384, and other shapes: without facts the verdict names other kernels and what nobody
+    said; with facts it refuses."""
     pair = ("A_nccl_graph_b1", "t8_A_nccl_graph_b1")
     title = asked(captures, *pair)[0][0].title
     assert "kernels of a step 1783 against 1720" in title

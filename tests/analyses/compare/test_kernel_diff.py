@@ -117,7 +117,8 @@ def test_places_are_compared_each_with_itself() -> None:
 
 
 def test_all_reduces_of_another_kind_are_counted_in_a_sentence() -> None:
-    """Falling back is said of custom ones that became NCCL's; other changes of kind are named, and none of name alone."""
+    """Falling back is said of custom ones that became NCCL's; other changes of kind are named, and none of
+    name alone."""
     own, nccl = step("own allreduce - 2"), step("reduce allreduce - 2")
     assert kind_sentences(changes(own, nccl)) == ["custom all-reduce fell back to NCCL in 2 calls of a step"]
     assert kind_sentences(changes(nccl, own)) == ["NCCL all-reduce became custom in 2 calls of a step"]

@@ -25,9 +25,9 @@ def said(reduce: Moved = REDUCE, *, cast: Moved = CAST, is_same_batch: bool = Tr
 
 def test_a_bottleneck_that_was_hidden_is_said_to_have_been_masked() -> None:
     """The sentence, word for word."""
-    assert (
-        said()
-        == f"{BEGIN}, its ms, calls and exposed time unchanged within noise at the same batch: it was masked, not created"
+    assert said() == (
+        f"{BEGIN}, its ms, calls and exposed time unchanged within noise at the same batch: it was "
+        "masked, not created"
     )
 
 

@@ -18,7 +18,8 @@ DECODE, PREFILL = ("kineto", "decode"), ("kineto", "prefill")
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """Run `x` of six steps, run `ranks` whose ranks take other times, run `uneven` whose second rank lacks steps, `micro` without steps."""
+    """Run `x` of six steps, run `ranks` whose ranks take other times, run `uneven` whose second rank lacks
+    steps, `micro` without steps."""
     folder = tmp_path_factory.mktemp("sides")
     home = Home(folder / "home")
     home.ensure()
@@ -36,7 +37,8 @@ def side(home: Home, run: str, phase: str = "decode") -> Sample:
 
 
 def test_a_step_is_the_mean_over_ranks(home: Home) -> None:
-    """Rank 0 takes 30 us, rank 1 34 us, and 1 us more in each step; and the same again with half a microsecond more."""
+    """Rank 0 takes 30 us, rank 1 34 us, and 1 us more in each step; and the same again with half a
+    microsecond more."""
     found = side(home, "ranks")
     assert (found.steps, found.ranks) == (3, 2)
     assert list(found.of("AllReduce")) == pytest.approx([0.0645, 0.0665, 0.0685])

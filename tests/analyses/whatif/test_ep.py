@@ -104,7 +104,8 @@ def test_outside_the_table_is_refused(tokens: int, outside: str) -> None:
 
 
 def test_what_is_exchanged() -> None:
-    """A gather puts in its own tokens, a scatter everybody's; an all-to-all one copy for each distinct remote rank at most."""
+    """A gather puts in its own tokens, a scatter everybody's; an all-to-all one copy for each distinct remote
+    rank at most."""
     case = replace(CAMPAIGN, mode="dp_ep")
     assert messages(case, 2, ("all_gather", "reduce_scatter")) == [
         ("all_gather", Interval(2 * TOKEN, 2 * TOKEN)),

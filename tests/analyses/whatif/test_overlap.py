@@ -22,7 +22,8 @@ def test_without_them_half_the_batch_is_half_the_time() -> None:
 
 
 def test_a_run_beside_its_half(served: Home) -> None:
-    """Four requests and two: the same kernels here, so two halves take twice the compute, and nothing is gained."""
+    """Four requests and two: the same kernels here, so two halves take twice the compute, and nothing is
+    gained."""
     with reading(served) as con:
         (alone,) = overlap_reports(con, "four")
         (measured,) = overlap_reports(con, "four", "two")

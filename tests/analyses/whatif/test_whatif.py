@@ -36,7 +36,8 @@ def row(report: Report, tokens: int) -> dict[str, Any]:
 
 
 def test_the_moe_layers_all_reduce_for_two_exchanges(served: Home) -> None:
-    """5 all-reduces of 7 us: one of them out, two all-to-alls in, each 12 us in the table and 6 as a kernel here."""
+    """5 all-reduces of 7 us: one of them out, two all-to-alls in, each 12 us in the table and 6 as a kernel
+    here."""
     first, second = asked(served, "tp_attn_a2a")
     found = row(first, 1)
     assert (found["now_ms"], found["removed_ms"], found["added_ms_low"], found["added_ms_high"]) == (
@@ -109,7 +110,8 @@ def test_a_cliff_is_named_and_expert_parallelism_loses_there(served: Home, tmp_p
 
 
 def test_the_campaigns_own_answer_stands_beside_ours() -> None:
-    """Starting from 127 x 78 us it said 7.6 to 8.2 ms; the 1.26 ms that are not in it make 8.89 to 9.49 of it."""
+    """Starting from 127 x 78 us it said 7.6 to 8.2 ms; the 1.26 ms that are not in it make 8.89 to 9.49 of
+    it."""
     curves = {"all_reduce": FLAT, "all_to_all": curve("all_to_all", (1, 25), (1024, 25))}
     (note,) = counted_note(
         CAMPAIGN, [communication(CAMPAIGN, 1, curves, ("all_to_all", "all_to_all"), extrapolate=False)]

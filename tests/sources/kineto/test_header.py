@@ -1,4 +1,5 @@
-"""The metadata around the events, wherever it stands and however broken; and what other tools' files look like."""
+"""The metadata around the events, wherever it stands and however broken; and what other tools' files look
+like."""
 
 from __future__ import annotations
 
@@ -54,7 +55,11 @@ def test_bare_array_has_no_metadata(head: bytes) -> None:
     ("head", "tail"),
     [
         (
-            b'{"WARNING": ["odd "quote""], "baseTimeNanoseconds": 5, "distributedInfo": {"backend": "nccl", "rank": 3}, "traceEvents": [',
+            (
+                b'{"WARNING": ["odd "quote""], "baseTimeNanoseconds": 5, "distributedInfo": {"backend": '
+                b'"nccl", '
+                b'"rank": 3}, "traceEvents": ['
+            ),
             b"}",
         ),
         (b'{"traceEvents": [', b', "baseTimeNanoseconds": 5, "distributedInfo": {"rank": 3}, "x": nan'),
@@ -71,7 +76,10 @@ def test_known_keys_are_rescued_from_broken_metadata(head: bytes, tail: bytes) -
     )
 
 
-_TAIL = b', "baseTimeNanoseconds": 5, "distributedInfo": {"rank": 3, "pg_config": [{"pg_name": "}"}]}, "traceName": "t"}'
+_TAIL = (
+    b', "baseTimeNanoseconds": 5, "distributedInfo": {"rank": 3, "pg_config": [{"pg_name": "}"}]}, '
+    b'"traceName": "t"}'
+)
 
 
 @pytest.mark.parametrize("at", range(len(_TAIL)))

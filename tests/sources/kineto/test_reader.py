@@ -1,4 +1,5 @@
-"""The walk over a file: nothing in its layout changes what lands, and every damage is a row, an issue or a TraceError."""
+"""The walk over a file: nothing in its layout changes what lands, and every damage is a row, an issue or a
+TraceError."""
 
 from __future__ import annotations
 
@@ -171,7 +172,8 @@ def _rows_or_trace_error(folder: Path, data: bytes, **options: Any) -> Raw | Non
 @settings(max_examples=20)
 @given(st.integers(0, len(CUT) - 1), st.sampled_from([300, 1 << 20]))
 def test_cut_file_gives_rows_or_a_trace_error(tmp_path: Path, at: int, stretch_bytes: int) -> None:
-    """A file cut anywhere is refused with a TraceError and leaves no table, or everything before its tail is read."""
+    """A file cut anywhere is refused with a TraceError and leaves no table, or everything before its tail is
+    read."""
     raw = _rows_or_trace_error(tmp_path, CUT[:at], stretch_bytes=stretch_bytes)
     assert raw is None or len(raw.tables["gpu_activity"]) == 12
 
@@ -190,7 +192,8 @@ PARTED = lines(*_PARTS, tail=b'\n], "traceName": {"a": "}"}}')
 def test_complete_events_of_a_cut_file_are_salvaged(
     tmp_path: Path, at: int, stretch_bytes: int, pack: Callable[[bytes], bytes]
 ) -> None:
-    """Cut anywhere, the events in front of the cut land, all of them and nothing else; without GPU work it is a TraceError."""
+    """Cut anywhere, the events in front of the cut land, all of them and nothing else; without GPU work it is
+    a TraceError."""
     ends = [PARTED.index(part) + len(part) for part in _PARTS]
     complete = [part for part, end in zip(_PARTS, ends, strict=True) if end <= at]
     if not any(b'"kernel"' in part for part in complete):

@@ -108,7 +108,8 @@ def test_legal_spellings_need_no_exact_scan(tmp_path: Path) -> None:
 
 
 def test_duration_keeps_its_decimals_in_the_books(tmp_path: Path) -> None:
-    """A duration is rounded in the table; the sum of what the file states is kept to a hundredth of a nanosecond."""
+    """A duration is rounded in the table; the sum of what the file states is kept to a hundredth of a
+    nanosecond."""
     raw = _read(tmp_path, kernel_text("a", dur="1.00049"), kernel_text("b", dur="0.00004", ts="6")).raw
     assert raw.rows("gpu_activity", "dur_ns") == [(0,), (1000,)]
     assert str(raw.trace("gpu_ns_read")[0]) == "1000.53"
@@ -347,7 +348,11 @@ ODD_BUT_LEGAL = [
     b'{"ph": "X", "cat": "", "name": "no category", "ts": 1, "dur": 1}',
     b'{"ph": "q", "name": "odd phase"}',
     b'{"cat": "kernel", "name": "no phase", "ts": 1}',
-    b'{"ph": "X", "cat": "cpu_op", "name": "op", "ts": 6000, "dur": 1, "pid": 1, "args": {"Input Dims": [[1, 2], []], "Input type": ["a", ""]}}',
+    (
+        b'{"ph": "X", "cat": "cpu_op", "name": "op", "ts": 6000, "dur": 1, "pid": 1, "args": {"Input Dims": '
+        b"[[1, "
+        b'2], []], "Input type": ["a", ""]}}'
+    ),
     b'{"ph": "X", "cat": "Operator", "name": "ProfilerStep#3", "ts": 6000, "dur": 1, "pid": "5", "tid": "6"}',
     b'{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "w"}}',
 ]
@@ -355,7 +360,8 @@ ODD_BUT_LEGAL = [
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Read, Read]:
-    """The same odd but legal events through the fast path and, beside a broken event, through the exact scan."""
+    """The same odd but legal events through the fast path and, beside a broken event, through the exact
+    scan."""
     folder = tmp_path_factory.mktemp("both")
     return _read(folder, *ODD_BUT_LEGAL), _read(folder, *ODD_BUT_LEGAL, BROKEN)
 

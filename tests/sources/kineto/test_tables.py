@@ -113,7 +113,8 @@ def test_alike_is_not_the_same(tmp_path: Path, other: dict[str, Any]) -> None:
 
 
 def test_kernel_at_the_base_is_real(tmp_path: Path) -> None:
-    """Where times start at the base, a kernel at 0 that took time is booked; one without any time was not measured."""
+    """Where times start at the base, a kernel at 0 that took time is booked; one without any time was not
+    measured."""
     raw = read_events(tmp_path, [kernel("first", 0, 500), kernel("lost", 0, 0), kernel("second", 900, 100)])
     assert raw.column("gpu_activity", "name") == ["first", "second"]
     assert raw.issues["zero_timestamp", "kernel"] == (1, 0)
@@ -127,7 +128,8 @@ def test_nothing_that_can_be_booked_is_refused(tmp_path: Path) -> None:
 
 
 def test_impossible_times_are_left_out_by_name(tmp_path: Path) -> None:
-    """A time of another century and a duration of more than a day are counted, not an error, and never break a sum of a model."""
+    """A time of another century and a duration of more than a day are counted, not an error, and never break
+    a sum of a model."""
     huge = "9223372036854770"
     raw = read_bytes(
         tmp_path,
@@ -162,7 +164,8 @@ def test_impossible_times_are_left_out_by_name(tmp_path: Path) -> None:
 def test_times_are_since_the_epoch(
     tmp_path: Path, head: bytes, tail: bytes, ts: str, base: int | None
 ) -> None:
-    """Absolute and relative times give the same nanoseconds since the epoch; only a base that was added is named."""
+    """Absolute and relative times give the same nanoseconds since the epoch; only a base that was added is
+    named."""
     raw = read_bytes(tmp_path, lines(kernel_text(ts=ts), head=head, tail=tail))
     assert raw.trace("first_ns", "last_ns", "base_ns") == (BASE_NS + 5000, BASE_NS + 7500, base)
     assert ("absolute_time_with_base" in raw.codes) == (b"baseTime" in head and base is None)
@@ -199,7 +202,8 @@ RANKS = {
 
 @pytest.mark.parametrize("what", RANKS)
 def test_rank_comes_from_the_best_that_tells(tmp_path: Path, what: str) -> None:
-    """distributedInfo, else the file's name, else the process's name, never the pid; where none tells, NULL and an issue."""
+    """distributedInfo, else the file's name, else the process's name, never the pid; where none tells, NULL
+    and an issue."""
     rank, file_name, process_name, wanted = RANKS[what]
     head = header(None) | ({} if rank is None else {"distributedInfo": {"rank": rank}})
     events = [

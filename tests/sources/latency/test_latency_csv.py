@@ -10,7 +10,8 @@ from tests.support.latencies import read, refused
 
 
 def test_a_capture_of_latencies_lands_line_by_line(tmp_path: Path) -> None:
-    """Mode, clock, whose bytes and what the number is over repetitions are kept; the line tells where it stood."""
+    """Mode, clock, whose bytes and what the number is over repetitions are kept; the line tells where it
+    stood."""
     header = "op,mode,tokens,bytes_per_rank,median_us,min_us,max_us\n"
     text = f"{header}all_gather_into_tensor,eager,1,14336,37.24,36,48\nall_reduce,cudagraph,1,14336,11.76,11,12\n"
     first, second = read(tmp_path, text)
@@ -39,7 +40,8 @@ def test_compute_is_measured_by_tokens(tmp_path: Path) -> None:
 
 
 def test_clock_ranks_and_strange_columns_are_kept(tmp_path: Path) -> None:
-    """A kernel's duration is said to be one; columns of no known meaning stay as text; remarks and empty lines are passed over."""
+    """A kernel's duration is said to be one; columns of no known meaning stay as text; remarks and empty
+    lines are passed over."""
     text = (
         "# made on Monday\nOp\tbytes\tbytes_of\tkernel_us\tranks\tnode\n\nAllToAll\t64\tOUTPUT\t3.5\t8\tn1\n"
     )

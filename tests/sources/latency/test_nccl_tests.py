@@ -10,7 +10,8 @@ from tests.support.latencies import NEW, OLD, OLDEST, read, refused
 
 
 def test_nccl_tests_of_today(tmp_path: Path) -> None:
-    """Out of place and in place, with the ranks that took part, the graph flag, and the number of wrong elements as given."""
+    """Out of place and in place, with the ranks that took part, the graph flag, and the number of wrong
+    elements as given."""
     found = read(tmp_path, "$ ./build/all_reduce_perf -b 8 -G 1\n" + NEW, "log.txt")
     assert [(r["is_in_place"], r["us"], r["algbw_gbps"], r["busbw_gbps"], r["wrong"]) for r in found] == [
         (False, 37.05, 0.39, 0.68, "0"),
@@ -39,7 +40,8 @@ def test_older_columns_are_read_by_their_names(tmp_path: Path) -> None:
 
 
 def test_two_programs_in_one_log(tmp_path: Path) -> None:
-    """Each table has the operation, ranks and graph flag of its own program; a launcher's tags and NCCL's messages are passed over."""
+    """Each table has the operation, ranks and graph flag of its own program; a launcher's tags and NCCL's
+    messages are passed over."""
     log = (
         "# Collective test starting: alltoall_perf\n"
         + NEW

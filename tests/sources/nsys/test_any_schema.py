@@ -32,7 +32,8 @@ def _cuts(draw: st.DrawFn) -> tuple[Version, list[str], dict[str, list[str]]]:
 def test_any_missing_table_or_column_leaves_correct_kernels_or_a_refusal(
     cuts: tuple[Version, list[str], dict[str, list[str]]], form: str
 ) -> None:
-    """Start, duration, name and stream of every kernel are right, or the file is refused; nothing else is ever raised."""
+    """Start, duration, name and stream of every kernel are right, or the file is refused; nothing else is
+    ever raised."""
     version, gone, columns = cuts
     report = two_ranks(1)
     tables = tables_of(report, version)

@@ -49,7 +49,8 @@ def test_bytes_that_are_not_utf8_are_kept() -> None:
 
 
 def test_a_text_that_is_repeated_is_copied_a_few_times_at_once() -> None:
-    """A hundred rows of one megabyte, stored once: no batch of it is larger than the limit, and none of its rows is missing."""
+    """A hundred rows of one megabyte, stored once: no batch of it is larger than the limit, and none of its
+    rows is missing."""
     values = one_text(MEGABYTE, 100)
     made = [(p.num_rows, p.nbytes) for p in pieces(_batch(values), _schema(values.type))]
     assert sum(rows for rows, _ in made) == 100

@@ -45,7 +45,8 @@ def _everything(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_schema_in_every_form_gives_the_known_tables(tmp_path: Path, version: Version) -> None:
-    """sqlite, parquetdir and arrowdir differ in no raw table, and hold what was recorded, in nanoseconds since the epoch."""
+    """sqlite, parquetdir and arrowdir differ in no raw table, and hold what was recorded, in nanoseconds
+    since the epoch."""
     report = two_ranks()
     sqlite, parquet, arrow = (
         _everything(_raw(tmp_path / form, tables_of(report, version), form)) for form in WRITERS
@@ -75,7 +76,8 @@ def test_every_schema_in_every_form_gives_the_known_tables(tmp_path: Path, versi
 
 @pytest.mark.parametrize("version", ["2021", "2026"])
 def test_every_row_is_landed_or_counted(tmp_path: Path, version: Version) -> None:
-    """Rows of the event tables = rows in the raw tables + rows left out by name, in number; and the GPU time as it was."""
+    """Rows of the event tables = rows in the raw tables + rows left out by name, in number; and the GPU time
+    as it was."""
     report = two_ranks()
     report.work.append(Work(GEMM, 9_000_000, -5))
     tables = tables_of(report, version)
@@ -127,9 +129,9 @@ def test_a_missing_minimum_is_named(tmp_path: Path, form: str, column: str) -> N
         _raw(tmp_path, tables, form)
     assert refused.value.found == f"CUPTI_ACTIVITY_KIND_KERNEL without ['{column}']"
     assert (
-        "CUPTI_ACTIVITY_KIND_KERNEL(start, end, deviceId, streamId, correlationId, shortName or demangledName)"
-        in refused.value.wanted
-    )
+        "CUPTI_ACTIVITY_KIND_KERNEL(start, end, deviceId, streamId, correlationId, shortName or "
+        "demangledName)"
+    ) in refused.value.wanted
 
 
 def test_a_kernel_table_without_names_is_refused(tmp_path: Path) -> None:
@@ -161,7 +163,8 @@ def test_a_report_without_gpu_work_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_table_of_graph_nodes_is_told_from_the_table_of_graphs(tmp_path: Path) -> None:
-    """CUDA_GRAPH_EVENTS means nodes until 2023 and graphs later: either is counted, and neither changes an activity."""
+    """CUDA_GRAPH_EVENTS means nodes until 2023 and graphs later: either is counted, and neither changes an
+    activity."""
     old, new = (_raw(tmp_path / v, tables_of(two_ranks(), v)) for v in ("2023.4", "2024"))
     assert raw_rows(old, "gpu_activity") == raw_rows(new, "gpu_activity")
     counts = [raw_rows(f, "issue", "event_class, count") for f in (old, new)]
@@ -176,7 +179,8 @@ def test_facts_of_the_export_are_found_under_both_names(tmp_path: Path, version:
 
 
 def test_unsigned_ids_with_the_highest_bit_are_the_same_in_every_form(tmp_path: Path) -> None:
-    """A globalPid from a host id of 128 on is negative in sqlite and unsigned in Parquet: same traces, launches and pids."""
+    """A globalPid from a host id of 128 on is negative in sqlite and unsigned in Parquet: same traces,
+    launches and pids."""
     report = two_ranks(processes=[Process(101, host=0x8001), Process(102, host=0x8001)])
     report.work[0] = Work(GEMM, 2_000_000, 5, 1, node=(1 << 63) + 5)
     found = [_everything(_raw(tmp_path / form, tables_of(report), form)) for form in WRITERS]
@@ -188,7 +192,8 @@ def test_unsigned_ids_with_the_highest_bit_are_the_same_in_every_form(tmp_path: 
 
 
 def test_names_with_nul_bytes_and_bytes_that_are_not_utf8_are_read(tmp_path: Path) -> None:
-    """Strings may hold any byte: a name keeps what is text, shows the rest as escapes, and no other row suffers."""
+    """Strings may hold any byte: a name keeps what is text, shows the rest as escapes, and no other row
+    suffers."""
     report = Report([Process(1)], [Work("nul", 5, 5), Work("bad", 20, 5)])
     path = write(tmp_path, tables_of(report))
     with sqlite3.connect(path) as con:

@@ -118,7 +118,8 @@ def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("at", [0.1, 0.4, 0.7])
 @pytest.mark.parametrize("form", ["sqlite", "parquet"])
 def test_damaged_bytes_are_refused_or_harmless(tmp_path: Path, form: str, at: float) -> None:
-    """Garbage in the middle of a file is refused as damage, or hits nothing that is read; there is no other outcome."""
+    """Garbage in the middle of a file is refused as damage, or hits nothing that is read; there is no other
+    outcome."""
     tables = tables_of(two_ranks(30))
     path = (
         write_sqlite(tmp_path / "report.sqlite", tables)

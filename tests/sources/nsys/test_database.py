@@ -1,4 +1,5 @@
-"""The file before its tables: a damaged page never loses rows without a word, and a lock is seen without taking one."""
+"""The file before its tables: a damaged page never loses rows without a word, and a lock is seen without
+taking one."""
 
 from __future__ import annotations
 
@@ -84,7 +85,8 @@ def test_a_lock_is_seen_while_it_is_held(tmp_path: Path) -> None:
 
 
 def test_ordinary_tables_are_found_with_their_columns_rows_and_longest_text(tmp_path: Path) -> None:
-    """Names in whatever case sqlite holds equal; rows of what is only counted; text in bytes, and none where there is none."""
+    """Names in whatever case sqlite holds equal; rows of what is only counted; text in bytes, and none where
+    there is none."""
     path = tmp_path / "report.sqlite"
     changed(
         "ALTER TABLE NVTX_EVENTS RENAME COLUMN start TO START",
@@ -122,7 +124,10 @@ def test_statistics_that_go_on_for_ever_are_stopped(tmp_path: Path, monkeypatch:
     changed(
         "CREATE TABLE other (tbl, idx, stat)",
         f"INSERT INTO other {ENDLESS} SELECT NULL, NULL, NULL FROM endless LIMIT 5000",
-        "UPDATE sqlite_master SET name = 'sqlite_stat1', tbl_name = 'sqlite_stat1', sql = replace(sql, 'other', 'sqlite_stat1') WHERE name = 'other'",
+        (
+            "UPDATE sqlite_master SET name = 'sqlite_stat1', tbl_name = 'sqlite_stat1', sql = replace(sql, "
+            "'other', 'sqlite_stat1') WHERE name = 'other'"
+        ),
     )(path)
     monkeypatch.setattr(database, "_TICK", 5_000)
     monkeypatch.setattr(database, "_STEPS", 10_000)

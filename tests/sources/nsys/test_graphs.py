@@ -1,4 +1,5 @@
-"""CUDA graphs: kernels of replays where they were recorded, opaque where only the replay was, refused where nothing was."""
+"""CUDA graphs: kernels of replays where they were recorded, opaque where only the replay was, refused where
+nothing was."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def _graph_level() -> Report:
 
 
 def test_kernels_of_a_replay_share_its_launch(tmp_path: Path) -> None:
-    """Node level: every kernel is there with its node, all with the correlation of the one cudaGraphLaunch."""
+    """Node level: every kernel is there with its node, all with the correlation of the one
+    cudaGraphLaunch."""
     report = Report([Process(1)]).graph(1_000, 5, [(GEMM, 10), (ALL_REDUCE, 20)], launch=500)
     folder = tmp_path
     read_report(write(folder, tables_of(report, "2026")), folder)
@@ -46,7 +48,8 @@ def test_kernels_of_a_replay_share_its_launch(tmp_path: Path) -> None:
 
 
 def test_whole_replays_are_booked_as_opaque(tmp_path: Path) -> None:
-    """GRAPH_TRACE rows are activities of kind graph, category and rollup say opaque, and an issue gives the advice."""
+    """GRAPH_TRACE rows are activities of kind graph, category and rollup say opaque, and an issue gives the
+    advice."""
     run = read_report(write(tmp_path, tables_of(_graph_level(), "2024")), tmp_path)
     assert raw_rows(tmp_path, "gpu_activity", "kind, dur_ns, correlation, graph_id", "start_ns") == [
         ("kernel", 10, 1, None), ("graph", 500, 2, 5), ("graph", 500, 3, 5)
@@ -57,7 +60,11 @@ def test_whole_replays_are_booked_as_opaque(tmp_path: Path) -> None:
     with build_tables(run, tmp_path / "spill") as con:
         found = rows(
             con,
-            "SELECT category, rollup, count(*), sum(dur_ns)::BIGINT FROM activity WHERE kind = 'graph' GROUP BY ALL",
+            (
+                "SELECT category, rollup, count(*), sum(dur_ns)::BIGINT FROM activity WHERE kind = 'graph' "
+                "GROUP "
+                "BY ALL"
+            ),
         )
     assert found == [("opaque", "Opaque", 2, 1_000)]
 
@@ -80,7 +87,8 @@ def test_a_replay_that_was_not_measured_is_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("eager", [True, False], ids=["beside_eager_kernels", "alone"])
 def test_replays_whose_time_is_nowhere_are_refused(tmp_path: Path, eager: bool) -> None:
-    """Graph launches with neither kernels nor GRAPH_TRACE rows hide time: refused, with the option that records it."""
+    """Graph launches with neither kernels nor GRAPH_TRACE rows hide time: refused, with the option that
+    records it."""
     report = _graph_level()
     report.work = report.work[:1] if eager else []
     with pytest.raises(TraceError, match="2 graph launches, but no kernel that any of them ran") as refused:
@@ -89,7 +97,8 @@ def test_replays_whose_time_is_nowhere_are_refused(tmp_path: Path, eager: bool) 
 
 
 def test_replays_of_another_process_hide_no_time_of_this_one(tmp_path: Path) -> None:
-    """A correlation id counts within its process: the other process's kernels do not stand for this one's replays."""
+    """A correlation id counts within its process: the other process's kernels do not stand for this one's
+    replays."""
     report = Report(
         [Process(1), Process(2)],
         [Work(GEMM, 100, 10, 7, process=1)],

@@ -1,4 +1,5 @@
-"""nsys reports through the inbox and the warehouse: a folder is one file, and two sources of one run stay apart."""
+"""nsys reports through the inbox and the warehouse: a folder is one file, and two sources of one run stay
+apart."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def _names(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("form", ["parquetdir", "arrowdir"])
 def test_a_folder_with_string_ids_is_one_report_and_archived_as_one(home: Home, form: str) -> None:
-    """It is no run of several files: one file_id, one run named after it, and the folder stands whole in the archive."""
+    """It is no run of several files: one file_id, one run named after it, and the folder stands whole in the
+    archive."""
     folder = _settle(write(home.inbox, tables_of(two_ranks()), form, "serve"))
     files = _names(folder)
     outcome = drain(home, Progress(quiet=True))
@@ -83,7 +85,8 @@ def test_a_torch_trace_and_an_nsys_report_of_the_same_ranks_stay_apart(home: Hom
             both = duck.rows(con, f"SELECT {wanted} FROM {mart} WHERE run_id = 'both' ORDER BY ALL")
             each = duck.rows(con, f"SELECT {wanted} FROM {mart} WHERE run_id = source ORDER BY ALL")
             assert both == each, mart
-        assert duck.rows(con, "SELECT source, ranks, decode_steps FROM runs WHERE run_id = 'both' ORDER BY source") == [
+        assert duck.rows(con, ("SELECT source, ranks, decode_steps FROM runs WHERE run_id = 'both' ORDER BY "
+                              "source")) == [
             ("kineto", 2, 3), ("nsys", 2, 2)
         ]  # fmt: skip
 
@@ -92,7 +95,8 @@ def test_a_torch_trace_and_an_nsys_report_of_the_same_ranks_stay_apart(home: Hom
 def test_a_report_and_its_export_dropped_together_are_read_once(
     home: Home, monkeypatch: pytest.MonkeyPatch, is_stale: bool
 ) -> None:
-    """A fresh export is read and the report archived beside it; a stale one is refused although the report is handled too."""
+    """A fresh export is read and the report archived beside it; a stale one is refused although the report is
+    handled too."""
     monkeypatch.setenv("PATH", str(home.root))
     export = write(home.inbox, tables_of(two_ranks()), "sqlite", "serve")
     report = home.inbox / "serve.nsys-rep"

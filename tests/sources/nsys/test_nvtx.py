@@ -43,7 +43,8 @@ def test_a_name_is_text_or_a_registered_string(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("column", ["textId", "text", "domainId"])
 def test_a_column_of_names_may_be_missing(tmp_path: Path, column: str) -> None:
-    """Older schemas lack one or the other: what is there is used, the rest is an unnamed range, and nothing fails."""
+    """Older schemas lack one or the other: what is there is used, the rest is an unnamed range, and nothing
+    fails."""
     tables = tables_of(_with(Range("plain", 10, 5), Range("registered", 20, 5, registered=True)))
     tables["NVTX_EVENTS"].drop(column)
     expected = {"textId": ["plain", ""], "text": ["", "registered"], "domainId": ["plain", "registered"]}[
@@ -88,7 +89,8 @@ def test_domains_without_ranges_are_pointed_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_report_without_ranges_is_read(tmp_path: Path, is_there: bool) -> None:
-    """An empty NVTX table or none at all: activities and launches are there, and no step is invented from ranges."""
+    """An empty NVTX table or none at all: activities and launches are there, and no step is invented from
+    ranges."""
     tables = tables_of(_with(Range("x", 1, 1)))
     tables["NVTX_EVENTS"].rows = []
     if not is_there:
@@ -100,7 +102,9 @@ def test_a_report_without_ranges_is_read(tmp_path: Path, is_there: bool) -> None
 
 VLLM = [PREFILL, DECODE, "execute_context_0(0)_generation_2(2)"]
 SGLANG = ["step[EXTEND bs=15 toks=15360]", "step[DECODE bs=1]", "step[DECODE bs=2]"]
-TENSORRT = ["[Executor] _forward_step 7: 1 ctx reqs, 0 gen reqs", "[Executor] _forward_step 8: 0 ctx reqs, 1 gen reqs",
+TENSORRT = ["[Executor] _forward_step 7: 1 ctx reqs, 0 gen reqs", ("[Executor] _forward_step 8: 0 ctx reqs, "
+                                                                   "1 "
+                                                                  "gen reqs"),
             "[Executor] _forward_step 9: 0 ctx reqs, 0 ctx tokens, 2 gen reqs"]  # fmt: skip
 
 
@@ -110,7 +114,8 @@ TENSORRT = ["[Executor] _forward_step 7: 1 ctx reqs, 0 gen reqs", "[Executor] _f
     ids=["vllm", "sglang", "tensorrt_llm"],
 )
 def test_steps_come_from_the_markers_of_each_engine(tmp_path: Path, engine: str, labels: list[str]) -> None:
-    """Every marked forward pass is a step found by method nvtx, with its phase and what was launched from it."""
+    """Every marked forward pass is a step found by method nvtx, with its phase and what was launched from
+    it."""
     report = Report([Process(101)])
     for number, label in enumerate(labels):
         report.step(1_000_000 + 100_000 * number, 1 + 10 * number, label)
@@ -124,7 +129,8 @@ def test_steps_come_from_the_markers_of_each_engine(tmp_path: Path, engine: str,
 
 
 def test_steps_go_by_the_time_of_launch(tmp_path: Path) -> None:
-    """The GPU runs behind: work that starts during the next step's range belongs to the step that launched it."""
+    """The GPU runs behind: work that starts during the next step's range belongs to the step that launched
+    it."""
     report = Report([Process(101)])
     for number in range(3):
         report.step(1_000_000 + 30_000 * number, 1 + 10 * number)

@@ -1,4 +1,5 @@
-"""Trees of pages before sqlite follows them: every page in one place, and no tree deeper than sqlite reads."""
+"""Trees of pages before sqlite follows them: every page in one place, and no tree deeper than sqlite
+reads."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def _database(path: Path, *, page_bytes: int = 512, rows: int = 5_000) -> dict[s
 
 @pytest.mark.parametrize("page_bytes", [512, 4_096, 65_536])
 def test_a_sound_file_is_walked_tree_by_tree(tmp_path: Path, page_bytes: int) -> None:
-    """Tables and indexes, with long rows and short ones, on pages of every size; a table's rows are all in its leaves."""
+    """Tables and indexes, with long rows and short ones, on pages of every size; a table's rows are all in
+    its leaves."""
     path = tmp_path / "a.sqlite"
     roots = _database(path, page_bytes=page_bytes)
     with Pages(path) as pages:

@@ -46,7 +46,8 @@ def test_every_row_is_read_however_it_is_stored(tmp_path: Path, name: str) -> No
 def test_a_page_that_is_too_large_is_refused_before_it_is_decompressed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """A megabyte of one letter takes a few bytes in the file. What the file's own metadata say of it is not asked."""
+    """A megabyte of one letter takes a few bytes in the file. What the file's own metadata say of it is not
+    asked."""
     path = _written(tmp_path / "a.parquet", ["x" * 1_000_000], **WRITERS[name] | {"compression": "zstd"})
     assert path.stat().st_size < 10_000
     monkeypatch.setattr(parquet, "PAGE_BYTES", 900_000)
@@ -69,7 +70,8 @@ def test_long_text_is_read_a_few_rows_at_a_time(tmp_path: Path) -> None:
 def test_text_that_has_to_be_copied_is_read_by_the_longest_of_its_dictionary(
     tmp_path: Path, longest: int
 ) -> None:
-    """One column of a row group by lengths, the other by a dictionary: pyarrow reads neither as a dictionary, so a row may take that much."""
+    """One column of a row group by lengths, the other by a dictionary: pyarrow reads neither as a dictionary,
+    so a row may take that much."""
     path = tmp_path / "a.parquet"
     made = pa.table({"name": ["a"] * 1_000, "value": ["x" * longest] * 1_000})
     options: dict[str, Any] = {

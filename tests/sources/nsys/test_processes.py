@@ -35,7 +35,8 @@ WHO = "trace_id, rank, rank_source, tp_rank, dp_rank, pid, process_name, world_s
 
 
 def test_process_names_tell_ranks(tmp_path: Path) -> None:
-    """vLLM's and SGLang's process titles hold coordinates: they are the ranks, in whatever order the devices are."""
+    """vLLM's and SGLang's process titles hold coordinates: they are the ranks, in whatever order the devices
+    are."""
     processes = [Process(101, "VLLM::Worker_TP1_EP1"), Process(102, "VLLM::Worker_TP0_EP0")]
     found = raw_rows(_raw(tmp_path, tables_of(two_ranks(1, processes=processes))), "trace", WHO)
     assert found == [
@@ -63,7 +64,8 @@ def test_thread_names_tell_ranks_where_process_names_do_not(tmp_path: Path) -> N
 def test_names_that_do_not_tell_processes_apart_leave_their_order(
     tmp_path: Path, names: tuple[str, str]
 ) -> None:
-    """Nothing, one name only, or the same tensor rank twice: ranks are numbered by device and pid, and rank_source says so."""
+    """Nothing, one name only, or the same tensor rank twice: ranks are numbered by device and pid, and
+    rank_source says so."""
     processes = [Process(101, names[0]), Process(102, names[1])]
     found = raw_rows(
         _raw(tmp_path, tables_of(two_ranks(1, devices=(1, 0), processes=processes))),
@@ -100,7 +102,8 @@ def test_one_pid_in_two_containers_is_two_processes(tmp_path: Path) -> None:
 
 
 def test_correlation_ids_that_processes_share_join_within_each(tmp_path: Path) -> None:
-    """Both processes count from 1, and both call their device 0: each activity goes to the launch of its own process."""
+    """Both processes count from 1, and both call their device 0: each activity goes to the launch of its own
+    process."""
     report = two_ranks(2, devices=(0, 0))
     with build_tables(read_report(write(tmp_path, tables_of(report)), tmp_path), tmp_path / "spill") as con:
         found = rows(
@@ -115,7 +118,8 @@ def test_correlation_ids_that_processes_share_join_within_each(tmp_path: Path) -
 
 
 def test_device_zero_of_every_process_is_a_device_of_its_own(tmp_path: Path) -> None:
-    """deviceId is the process's ordinal: two workers on device 0 are two lanes, and no time is added up across them."""
+    """deviceId is the process's ordinal: two workers on device 0 are two lanes, and no time is added up
+    across them."""
     report = two_ranks(1, devices=(0, 0))
     with build_tables(read_report(write(tmp_path, tables_of(report)), tmp_path), tmp_path / "spill") as con:
         assert rows(con, "SELECT rank, device, activities, exposed_ns FROM timeline ORDER BY ALL") == [
@@ -125,7 +129,8 @@ def test_device_zero_of_every_process_is_a_device_of_its_own(tmp_path: Path) -> 
 
 
 def test_processes_are_ordered_by_gpu_where_the_report_says_which(tmp_path: Path) -> None:
-    """All call their device 0, but TARGET_INFO_CUDA_DEVICE names the GPU: ranks follow it, and so does the GPU's name."""
+    """All call their device 0, but TARGET_INFO_CUDA_DEVICE names the GPU: ranks follow it, and so does the
+    GPU's name."""
     tables = tables_of(two_ranks(1, devices=(0, 0), processes=[Process(101), Process(102)]), "2024")
     tables["TARGET_INFO_CUDA_DEVICE"] = Table(columns_of("gpuId! cudaId! pid! uuid:t"), [
         {"gpuId": 1, "cudaId": 0, "pid": 101}, {"gpuId": 0, "cudaId": 0, "pid": 102},
@@ -136,7 +141,8 @@ def test_processes_are_ordered_by_gpu_where_the_report_says_which(tmp_path: Path
 
 
 def test_a_report_without_global_pids_is_one_process_of_unknown_rank(tmp_path: Path) -> None:
-    """Old and converted files name no process: all work is one trace, and calls and ranges of any thread belong to it."""
+    """Old and converted files name no process: all work is one trace, and calls and ranges of any thread
+    belong to it."""
     tables = tables_of(Report([Process(101), Process(102)]).step(1_000_000, 1).step(1_100_000, 11, process=1))
     for kind in ("KERNEL", "MEMCPY", "MEMSET"):
         tables[f"CUPTI_ACTIVITY_KIND_{kind}"].drop("globalPid")

@@ -29,7 +29,8 @@ def _nsys(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
     program.write_text(
         f"#!{sys.executable}\nimport shutil, sys\nform = sys.argv[2].removeprefix('--type=')\n"
         f"output = sys.argv[4].removeprefix('--output=')\nreport = sys.argv[5]\n"
-        f"assert sys.argv[1] == 'export' and sys.argv[3] == '--force-overwrite=true' and open(report).read() == 'only nsys knows'\n{body}\n"
+        "assert sys.argv[1] == 'export' and sys.argv[3] == '--force-overwrite=true' and open(report).read() "
+        f"== 'only nsys knows'\n{body}\n"
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(folder))
@@ -79,7 +80,8 @@ def test_with_nsys_the_report_is_exported_and_read(
 def test_a_failed_export_says_what_nsys_said(
     tmp_path: Path, report: Path, monkeypatch: pytest.MonkeyPatch, body: str, found: str
 ) -> None:
-    """nsys refuses a newer report, or writes nothing and says nothing: its last words and the command to try are in the message."""
+    """nsys refuses a newer report, or writes nothing and says nothing: its last words and the command to try
+    are in the message."""
     _nsys(tmp_path / "bin", monkeypatch, body)
     with pytest.raises(TraceError) as refused:
         read_report(report, tmp_path)

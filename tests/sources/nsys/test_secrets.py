@@ -1,4 +1,5 @@
-"""Secrets: a report holds the environment and command lines of every process; none of that reaches the warehouse."""
+"""Secrets: a report holds the environment and command lines of every process; none of that reaches the
+warehouse."""
 
 from __future__ import annotations
 
@@ -106,7 +107,8 @@ def _texts(path: Path) -> bytes:
 def test_no_secret_of_a_report_leaves_it(
     home: Home, capsysbinary: pytest.CaptureFixture[bytes], version: Version, form: str
 ) -> None:
-    """A good report and three bad ones through the inbox, built and exported: outside the originals the secret is nowhere."""
+    """A good report and three bad ones through the inbox, built and exported: outside the originals the
+    secret is nowhere."""
     write(home.inbox, _report(version), form, "good")
     bad = _report(version)
     bad["CUPTI_ACTIVITY_KIND_KERNEL"].drop("start")

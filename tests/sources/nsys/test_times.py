@@ -59,7 +59,8 @@ def _one_step() -> Report:
 def test_every_way_to_export_times_gives_the_same_absolute_times(
     tmp_path: Path, by_ns: int, facts: dict[str, str], base_ns: int | None
 ) -> None:
-    """The session's start is added unless the export did so already, and a shift is taken out; base_ns says what was added."""
+    """The session's start is added unless the export did so already, and a shift is taken out; base_ns says
+    what was added."""
     report = _one_step()
     report.ranges.append(Range("never closed", 1_000_500, DURATION_NS - 1_000_500))
     folder = _raw(tmp_path, _moved(tables_of(report, facts=facts), by_ns))
@@ -74,7 +75,8 @@ def test_every_way_to_export_times_gives_the_same_absolute_times(
 
 
 def test_a_report_that_does_not_say_when_it_began_keeps_session_time(tmp_path: Path) -> None:
-    """Without the session's start, times stay relative and an issue says that they cannot be compared with other files."""
+    """Without the session's start, times stay relative and an issue says that they cannot be compared with
+    other files."""
     tables = tables_of(_one_step())
     del tables["TARGET_INFO_SESSION_START_TIME"]
     folder = _raw(tmp_path, tables)
@@ -84,7 +86,8 @@ def test_a_report_that_does_not_say_when_it_began_keeps_session_time(tmp_path: P
 
 @pytest.mark.parametrize("end", [None, DURATION_NS, 0], ids=["null", "session_end", "before_start"])
 def test_a_range_without_an_end_of_its_own_is_open(tmp_path: Path, end: int | None) -> None:
-    """NULL, the session's end and an end before the start all mean that the range was never closed; an issue counts them."""
+    """NULL, the session's end and an end before the start all mean that the range was never closed; an issue
+    counts them."""
     tables = tables_of(_one_step())
     tables["NVTX_EVENTS"].rows[0]["end"] = end
     folder = _raw(tmp_path, tables)
@@ -101,14 +104,16 @@ def _steps(folder: Path, report: Report) -> list[tuple[Any, ...]]:
 
 
 def test_an_open_last_step_keeps_its_work(tmp_path: Path) -> None:
-    """A step cut by the end of recording is still a step with all that was launched in it, up to the trace's last activity."""
+    """A step cut by the end of recording is still a step with all that was launched in it, up to the trace's
+    last activity."""
     report = Report([Process(1)]).step(1_000_000, 1).step(1_100_000, 11)
     report.ranges[1] = Range(DECODE, 1_100_000, None)
     assert _steps(tmp_path, report) == [(0, "decode", 4, 6, 1_055_306), (1, "decode", 4, 6, 1_155_306)]
 
 
 def test_an_open_step_does_not_swallow_the_steps_behind_it(tmp_path: Path) -> None:
-    """A range that was pushed and never popped ends where the next step of its thread begins: all later steps are there."""
+    """A range that was pushed and never popped ends where the next step of its thread begins: all later steps
+    are there."""
     report = Report([Process(1)]).step(1_000_000, 1).step(1_100_000, 11).step(1_200_000, 21)
     report.ranges[0] = Range(DECODE, 1_000_000, DURATION_NS - 1_000_000)
     assert [row[:4] for row in _steps(tmp_path, report)] == [(n, "decode", 4, 6) for n in range(3)]

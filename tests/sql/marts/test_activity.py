@@ -53,7 +53,10 @@ def test_an_activity_tells_what_it_is(con: duckdb.DuckDBPyConnection) -> None:
     """Category, rollup, rule and operator stand beside the name; unknown names stay unclassified."""
     found = rows(
         con,
-        "SELECT category, subcategory, rollup, rule_id, op FROM activity WHERE start_ns < 1100 ORDER BY start_ns",
+        (
+            "SELECT category, subcategory, rollup, rule_id, op FROM activity WHERE start_ns < 1100 ORDER BY "
+            "start_ns"
+        ),
     )
     assert found == [
         ("unclassified", None, "Unclassified", "unclassified", None),
@@ -63,7 +66,8 @@ def test_an_activity_tells_what_it_is(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def test_exposed_time_stands_beside_the_duration(con: duckdb.DuckDBPyConnection) -> None:
-    """The all-reduce under the GEMM keeps its duration and is exposed for what sticks out, less the GEMM behind."""
+    """The all-reduce under the GEMM keeps its duration and is exposed for what sticks out, less the GEMM
+    behind."""
     assert rows(con, "SELECT dur_ns, exposed_ns FROM activity WHERE start_ns = 1050") == [(100, 40)]
 
 

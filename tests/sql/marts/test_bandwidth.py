@@ -11,7 +11,8 @@ from tests.support.tables import Row, run_model
 
 
 def tables(*calls: dict[str, Any], config: Row | None = None) -> dict[str, list[Row]]:
-    """Calls with a size (`op`, `bytes`, `ranks`, `kind`, `algorithm`), a duration and perhaps a floor, in complete steps unless said otherwise."""
+    """Calls with a size (`op`, `bytes`, `ranks`, `kind`, `algorithm`), a duration and perhaps a floor, in
+    complete steps unless said otherwise."""
     sized: list[Row] = []
     made: list[Row] = []
     steps: dict[int, Row] = {}
@@ -104,7 +105,8 @@ def test_the_mart_and_the_formulas_agree(ranks: int) -> None:
 
 
 def test_short_messages_are_latency_bound() -> None:
-    """The floor of messages up to 32 KiB of the same kind is the latency floor; up to three times it, size does not matter."""
+    """The floor of messages up to 32 KiB of the same kind is the latency floor; up to three times it, size
+    does not matter."""
     calls = [
         {"bytes": size, "dur": us * 1000, "floor": us * 1000}
         for size, us in ((14336, 7), (100_000, 20), (10_000_000, 60))
@@ -124,7 +126,8 @@ def test_short_messages_are_latency_bound() -> None:
 
 
 def test_without_short_messages_the_link_tells() -> None:
-    """NCCL's model: 6.6 us and, over PCIe, 1 us for each of 14 steps of a ring of 8; busbw beside what the link carries."""
+    """NCCL's model: 6.6 us and, over PCIe, 1 us for each of 14 steps of a ring of 8; busbw beside what the
+    link carries."""
     call = {"bytes": 10_000_000, "ranks": 8, "dur": 1_000_000, "floor": 1_000_000}
     columns = "latency_floor_us, latency_floor_source, is_latency_bound, link, link_gbps, link_share"
     assert run_model("bandwidth", tables(call, config={"link": "pcie4_x16"}), columns) == [

@@ -22,8 +22,12 @@ def beside(trace: dict[str, Any], bench: dict[str, Any], columns: str = "line") 
 
 
 def test_two_clocks_are_named() -> None:
-    """14 KB: 11.8 us a call in the table, 7.3 us as a kernel; the ratios say so without calling one of them faster."""
-    columns = "table_clock, table_us, trace_clock, trace_us_p50, trace_floor_us, ratio, floor_ratio, is_same_clock, wait_share"
+    """14 KB: 11.8 us a call in the table, 7.3 us as a kernel; the ratios say so without calling one of them
+    faster."""
+    columns = (
+        "table_clock, table_us, trace_clock, trace_us_p50, trace_floor_us, ratio, floor_ratio, "
+        "is_same_clock, wait_share"
+    )
     assert beside({}, {}, columns) == [("wall", 11.8, "kernel", 7.5, 7.3, 0.635593, 0.618644, False, 0.1)]
     assert beside({}, {"measured": "kernel"}, "is_same_clock") == [(True,)]
 

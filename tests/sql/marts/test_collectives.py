@@ -17,7 +17,8 @@ from tests.support.tables import Row, run_model
 
 @pytest.fixture(scope="module")
 def con(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Two ranks, clocks 5 ms apart: rank 1 late by 10 us and by 300 us, rank 0 by 1.5 us and, at the first call of a step, by 40 us."""
+    """Two ranks, clocks 5 ms apart: rank 1 late by 10 us and by 300 us, rank 0 by 1.5 us and, at the first
+    call of a step, by 40 us."""
     planted = Planted(
         slow={(1, 1, 2): 10_000, (0, 1, 3): 1_500},
         stalled={(1, 2, 1): 300_000, (0, 2, 0): 40_000},
@@ -31,7 +32,11 @@ def test_waits_are_those_planted_and_nothing_else(con: duckdb.DuckDBPyConnection
     """Every call that is not listed waited 0 ns; who came last is told, though its clock is ahead."""
     found = rows(
         con,
-        "SELECT rank, step, call, wait_ns, last_rank, is_first, is_jitter FROM collectives WHERE wait_ns <> 0 ORDER BY step, call",
+        (
+            "SELECT rank, step, call, wait_ns, last_rank, is_first, is_jitter FROM collectives WHERE wait_ns "
+            "<> "
+            "0 ORDER BY step, call"
+        ),
     )
     assert found == [
         (0, 1, 2, 10_000, 1, False, False),
@@ -71,7 +76,11 @@ def test_broadcasts_and_messages_are_refused_and_the_rest_is_compared(tmp_path: 
     with build_from(tmp_path, *Planted(names=names, slow={(1, 1, 2): 10_000}).events()) as con:
         found = rows(
             con,
-            "SELECT category, subcategory, refusal, sum(wait_ns)::BIGINT FROM collectives GROUP BY ALL ORDER BY ALL",
+            (
+                "SELECT category, subcategory, refusal, sum(wait_ns)::BIGINT FROM collectives GROUP BY ALL "
+                "ORDER "
+                "BY ALL"
+            ),
         )
     assert found == [
         ("allreduce", "nccl", None, 10_000),
@@ -82,7 +91,8 @@ def test_broadcasts_and_messages_are_refused_and_the_rest_is_compared(tmp_path: 
 
 
 def test_a_step_with_a_missing_call_is_refused_and_names_it(tmp_path: Path) -> None:
-    """Rank 1 lacks the second layer's last all-reduce in step 1: that step is refused from there, the others are answered."""
+    """Rank 1 lacks the second layer's last all-reduce in step 1: that step is refused from there, the others
+    are answered."""
     lacking = list(TWO_LAYERS)
     del lacking[len(lacking) - 5]
     assert lacking.count(ALL_REDUCE) == TWO_LAYERS.count(ALL_REDUCE) - 1
@@ -101,7 +111,11 @@ def test_fused_kernels_are_answered_and_flagged(tmp_path: Path) -> None:
     with build_from(tmp_path, *Planted(names=names, slow={(0, 0, 2): 9_000}).events()) as con:
         found = rows(
             con,
-            "SELECT subcategory, flag, sum(wait_ns)::BIGINT, sum(floor_ns + wait_ns - dur_ns)::BIGINT FROM collectives GROUP BY ALL ORDER BY ALL",
+            (
+                "SELECT subcategory, flag, sum(wait_ns)::BIGINT, sum(floor_ns + wait_ns - dur_ns)::BIGINT "
+                "FROM "
+                "collectives GROUP BY ALL ORDER BY ALL"
+            ),
         )
     assert found == [("all_gather", None, 0, 0), ("fused_norm", "fused", 9_000, 0)]
 

@@ -19,7 +19,11 @@ def test_a_name_has_calls_time_and_share_in_its_phase() -> None:
     with build_scenes(scene, wanted=["kernel_breakdown"]) as con:
         found = rows(
             con,
-            "SELECT name, calls, calls_mode, ms_total, us_mean, us_p50, share FROM kernel_breakdown ORDER BY name",
+            (
+                "SELECT name, calls, calls_mode, ms_total, us_mean, us_p50, share FROM kernel_breakdown "
+                "ORDER BY "
+                "name"
+            ),
         )
     assert found == [(GEMM, 2, 2, 0.003, 1.5, 1.5, 0.25), (MARLIN_MOE, 1, 1, 0.009, 9.0, 9.0, 0.75)]
 

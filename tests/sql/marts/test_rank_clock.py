@@ -8,7 +8,8 @@ from tests.support.tables import Row, run_model
 
 
 def clocks(*ends: list[int], refusal: str | None = None, rank: int = 0) -> list[tuple[Any, ...]]:
-    """(rank, reference, calls, offset, residual, p99) from the ends of calls 0, 1, ... on each rank, counted from `rank`."""
+    """(rank, reference, calls, offset, residual, p99) from the ends of calls 0, 1, ... on each rank, counted
+    from `rank`."""
     calls: list[Row] = [
         {
             "trace_id": f"t{number}", "rank": rank + number, "members": "all", "recording": "r", "communicator": "all", "match_id": 0,

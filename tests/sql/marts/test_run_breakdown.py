@@ -66,7 +66,8 @@ def test_a_step_without_a_kind_of_work_counts_as_none_of_it() -> None:
 
 
 def test_ranks_are_averaged_within_a_step_and_shown_apart() -> None:
-    """ms_p50 is the median over steps of the mean over ranks; lowest, highest and worst rank stand beside it."""
+    """ms_p50 is the median over steps of the mean over ranks; lowest, highest and worst rank stand beside
+    it."""
     with build_scenes(
         _scene([[(GEMM, 10)]] * 3, 0), _scene([[(GEMM, 30)]] * 3, 1), wanted=["run_breakdown"]
     ) as con:

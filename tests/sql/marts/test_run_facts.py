@@ -61,6 +61,10 @@ def test_the_row_says_what_built_it() -> None:
     with build_scenes(_scene("t", 0, DECODE), wanted=["run_facts"]) as con:
         found = rows(
             con,
-            "SELECT f.build_id, f.inputs_sha, f.rules_sha = b.rules_sha, f.models_sha = b.models_sha FROM run_facts AS f, build_info AS b",
+            (
+                "SELECT f.build_id, f.inputs_sha, f.rules_sha = b.rules_sha, f.models_sha = b.models_sha "
+                "FROM "
+                "run_facts AS f, build_info AS b"
+            ),
         )
     assert found == [("build", "inputs", True, True)]

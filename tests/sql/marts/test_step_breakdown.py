@@ -30,7 +30,11 @@ def test_work_is_summed_by_kind_in_each_step(con: duckdb.DuckDBPyConnection) -> 
     """Calls, busy and exposed time per category and subcategory."""
     found = rows(
         con,
-        "SELECT step, category, subcategory, rollup, calls, busy_ns, exposed_ns FROM step_breakdown WHERE step = 0 ORDER BY category",
+        (
+            "SELECT step, category, subcategory, rollup, calls, busy_ns, exposed_ns FROM step_breakdown "
+            "WHERE "
+            "step = 0 ORDER BY category"
+        ),
     )
     assert found == [
         (0, "allreduce", "nccl", "AllReduce", 1, 60, 60),
@@ -49,10 +53,15 @@ def test_work_of_no_step_has_rows_of_its_own(con: duckdb.DuckDBPyConnection) -> 
 
 
 def test_shares_are_of_the_steps_busy_and_of_its_wall(con: duckdb.DuckDBPyConnection) -> None:
-    """busy_share adds up to 1 in each step; wall_share is of the 200 ns to the next step, and NULL in the last."""
+    """busy_share adds up to 1 in each step; wall_share is of the 200 ns to the next step, and NULL in the
+    last."""
     found = rows(
         con,
-        "SELECT step, category, busy_share, wall_share FROM step_breakdown WHERE step IS NOT NULL ORDER BY step, category",
+        (
+            "SELECT step, category, busy_share, wall_share FROM step_breakdown WHERE step IS NOT NULL ORDER "
+            "BY "
+            "step, category"
+        ),
     )
     assert found == [(0, "allreduce", 0.6, 0.3), (0, "gemm", 0.4, 0.2), (1, "moe_gemm", 1.0, None)]
 

@@ -17,7 +17,8 @@ from tests.support.tables import run_model
 
 @pytest.fixture(scope="module")
 def con(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Three ranks. Step 1: rank 2 computes 9 us longer, twice, rank 1 once 5 us. Step 2: rank 1 stalls 80 us, rank 0 comes late to the first."""
+    """Three ranks. Step 1: rank 2 computes 9 us longer, twice, rank 1 once 5 us. Step 2: rank 1 stalls 80 us,
+    rank 0 comes late to the first."""
     planted = Planted(
         ranks=3,
         slow={(2, 1, 2): 9_000, (2, 1, 3): 9_000, (1, 1, 4): 5_000},
@@ -38,7 +39,11 @@ def test_time_in_collectives_is_floor_waiting_host_skew_and_jitter(con: duckdb.D
     floor = 6 * FLOOR_NS
     found = rows(
         con,
-        "SELECT step, rank, dur_ns, floor_ns, wait_ns, first_wait_ns, jitter_ns FROM step_waiting ORDER BY step, rank",
+        (
+            "SELECT step, rank, dur_ns, floor_ns, wait_ns, first_wait_ns, jitter_ns FROM step_waiting ORDER "
+            "BY "
+            "step, rank"
+        ),
     )
     assert found == [
         (0, 0, floor, floor, 0, 0, 0), (0, 1, floor, floor, 0, 0, 0), (0, 2, floor, floor, 0, 0, 0),
@@ -51,10 +56,14 @@ def test_time_in_collectives_is_floor_waiting_host_skew_and_jitter(con: duckdb.D
 def test_the_straggler_is_who_others_waited_for_longest_and_what_made_it_late(
     con: duckdb.DuckDBPyConnection,
 ) -> None:
-    """More compute, or nothing to run; the first collective of a step is told apart, and a step without waits has no straggler."""
+    """More compute, or nothing to run; the first collective of a step is told apart, and a step without waits
+    has no straggler."""
     found = rows(
         con,
-        "SELECT DISTINCT step, straggler_rank, caused_ns, late_category, late_ns, first_last_rank FROM step_waiting ORDER BY step",
+        (
+            "SELECT DISTINCT step, straggler_rank, caused_ns, late_category, late_ns, first_last_rank FROM "
+            "step_waiting ORDER BY step"
+        ),
     )
     assert found == [
         (0, None, None, None, None, 0),
@@ -86,7 +95,8 @@ def test_without_groups_all_is_refused_and_booked(tmp_path: Path) -> None:
 def waiting(
     columns: str, *, is_complete: bool = True, work: dict[str, tuple[int, int]] | None = None
 ) -> list[tuple[Any, ...]]:
-    """The rows of ranks 0 and 1 of one step in which rank 0 waited 50 us for rank 1; `work`: what each did before, by category."""
+    """The rows of ranks 0 and 1 of one step in which rank 0 waited 50 us for rank 1; `work`: what each did
+    before, by category."""
     tables: dict[str, list[dict[str, Any]]] = {
         "collectives": [],
         "int_recording": [],

@@ -33,7 +33,8 @@ def _step(con: duckdb.DuckDBPyConnection, step: int) -> dict[str, object]:
 
 
 def test_the_terms_of_a_step_are_each_their_own(con: duckdb.DuckDBPyConnection) -> None:
-    """Wall to the next first kernel, span to the last end, idle between own work, and a copy of the next step is borrowed."""
+    """Wall to the next first kernel, span to the last end, idle between own work, and a copy of the next step
+    is borrowed."""
     found = _step(con, 0)
     assert (found["start_ns"], found["end_ns"], found["span_ns"], found["wall_ns"]) == (1000, 1420, 420, 400)
     assert (found["busy_ns"], found["exposed_ns"], found["exposed_outside_ns"], found["borrowed_ns"]) == (
@@ -99,7 +100,8 @@ def _pair(*second: tuple[str, int, int]) -> list[Scene]:
 
 
 def test_steps_of_ranks_match() -> None:
-    """match_id is the step number where ranks issue the same collectives, else the step that runs at the same time, or NULL."""
+    """match_id is the step number where ranks issue the same collectives, else the step that runs at the same
+    time, or NULL."""
     for second, match_id in (((ALL_REDUCE, 5_000, 10), 0), ((GEMM, 102, 4), 0), ((GEMM, 5_000, 10), None)):
         with build_scenes(*_pair(second), wanted=["steps"]) as con:
             assert rows(con, "SELECT rank, match_id FROM steps ORDER BY rank") == [(0, 0), (1, match_id)]

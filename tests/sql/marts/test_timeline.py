@@ -63,8 +63,8 @@ def test_idle_around_lost_records_is_unknown() -> None:
     """Gaps before, within and behind a step that lost records are unknown, and the line closes exactly."""
     with build_scenes(_lossy(5, 5, 3, 5, 5), wanted=["timeline"]) as con:
         found = rows(con, f"SELECT exposed_ns, idle_ns, unknown_ns, {CLOSES} FROM timeline")
-    # Four whole steps idle 200 inside, three gaps of 300 between whole steps less the one before the lost step; the lost
-    # step: 300 before it, 100 inside, 600 behind it.
+    # Four whole steps idle 200 inside, three gaps of 300 between whole steps less the one before the lost
+    # step; the lost step: 300 before it, 100 inside, 600 behind it.
     assert found == [(2_300, 4 * 200 + 2 * 300, 300 + 100 + 600, True)]
 
 

@@ -29,7 +29,8 @@ def test_an_annotation_without_an_end_is_left_out() -> None:
 
 
 def test_an_open_range_ends_with_the_last_event_of_its_trace() -> None:
-    """A range still open when recording stopped lasts until the trace's last launch or activity, whichever is later."""
+    """A range still open when recording stopped lasts until the trace's last launch or activity, whichever is
+    later."""
     tables: dict[str, list[Row]] = {
         "raw.annotation": [
             _annotation(dur_ns=None, is_open=True),

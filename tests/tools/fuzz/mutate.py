@@ -144,7 +144,8 @@ def _database(data: bytes, seeds: Sequence[Seed], random: Random) -> bytes:
 
 
 def _page(data: bytes, other: bytes, random: Random) -> bytes:
-    """One page in another's place, emptied, of another file, with bytes of its header changed, or with other pages below it."""
+    """One page in another's place, emptied, of another file, with bytes of its header changed, or with other
+    pages below it."""
     pages = max(len(data) // _PAGE, 1)
     at, source = random.randrange(pages) * _PAGE, random.randrange(pages) * _PAGE
     what = random.randrange(5)

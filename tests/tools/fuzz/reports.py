@@ -1,4 +1,5 @@
-"""Changes of nsys reports that stay readable as databases or tables: values, columns, types and tables that nsys never writes."""
+"""Changes of nsys reports that stay readable as databases or tables: values, columns, types and tables that
+nsys never writes."""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ def _change_table(con: sqlite3.Connection, random: Random) -> None:
         con.execute(f'ALTER TABLE "{table}" DROP COLUMN "{column}"')
     elif what < 0.68:
         con.execute(
-            f'ALTER TABLE "{table}" RENAME COLUMN "{column}" TO "{random.choice((column.upper(), column + "_", "weird name", "rowid"))}"'
+            f'ALTER TABLE "{table}" RENAME COLUMN "{column}" TO '
+            f'"{random.choice((column.upper(), column + "_", "weird name", "rowid"))}"'
         )
     elif what < 0.74:
         con.execute(f'DROP TABLE "{table}"')
@@ -98,18 +100,28 @@ def _make_program(con: sqlite3.Connection, table: str, columns: list[str], rando
     """A table that makes rows or bytes out of nothing, or holds what is looked at beside the rows."""
     names = ", ".join(f'"{c}"' for c in columns)
     numbers = ", ".join(f'i AS "{c}"' for c in columns)
-    endless = f"WITH RECURSIVE endless (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM endless) SELECT {numbers} FROM endless"
+    endless = (
+        "WITH RECURSIVE endless (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM endless) SELECT "
+        f"{numbers} FROM endless"
+    )
     computed = "GENERATED ALWAYS AS (hex(zeroblob(1000000)))"
     made = random.choice((
-        (f'ALTER TABLE "{table}" RENAME TO "{table}_held"', f'CREATE VIEW "{table}" AS SELECT * FROM "{table}_held"'),
+        (f'ALTER TABLE "{table}" RENAME TO "{table}_held"', (f'CREATE VIEW "{table}" AS SELECT * FROM '
+                                                            f'"{table}_held"')),
         (f'DROP TABLE "{table}"', f'CREATE VIEW "{table}" AS {endless}'),
-        (f'DROP TABLE "{table}"', f"CREATE VIEW source AS {endless}", f"CREATE VIRTUAL TABLE \"{table}\" USING fts5({names}, content = 'source')"),
+        (f'DROP TABLE "{table}"', f"CREATE VIEW source AS {endless}", (f"CREATE VIRTUAL TABLE \"{table}\" "
+                                                                      f"USING fts5({names}, content = "
+                                                                      "'source')")),
         (f'ALTER TABLE "{table}" ADD COLUMN computed TEXT {computed}',),
-        (f'ALTER TABLE "{table}" DROP COLUMN "{columns[-1]}"', f'ALTER TABLE "{table}" ADD COLUMN "{columns[-1]}" TEXT {computed}'),
-        (f'ALTER TABLE "{table}" DROP COLUMN "{columns[-1]}"', f"ALTER TABLE \"{table}\" ADD COLUMN \"{columns[-1]}\" DEFAULT '{'x' * 5_000}'"),
-        (f'CREATE INDEX "i{random.random()}" ON "{table}" ("{columns[0]}", abs("{columns[-1]}")) WHERE "{columns[0]}" > 5', "ANALYZE"),
+        (f'ALTER TABLE "{table}" DROP COLUMN "{columns[-1]}"', (f'ALTER TABLE "{table}" ADD COLUMN '
+                                                               f'"{columns[-1]}" TEXT {computed}')),
+        (f'ALTER TABLE "{table}" DROP COLUMN "{columns[-1]}"', (f"ALTER TABLE \"{table}\" ADD COLUMN "
+                                                               f"\"{columns[-1]}\" DEFAULT '{'x' * 5_000}'")),
+        ((f'CREATE INDEX "i{random.random()}" ON "{table}" ("{columns[0]}", abs("{columns[-1]}")) WHERE '
+         f'"{columns[0]}" > 5'), "ANALYZE"),
         (f'CREATE UNIQUE INDEX "i{random.random()}" ON "{table}" ({names})',),
-        (f'CREATE TRIGGER again AFTER DELETE ON "{table}" BEGIN INSERT INTO "{table}" SELECT * FROM "{table}"; END',),
+        ((f'CREATE TRIGGER again AFTER DELETE ON "{table}" BEGIN INSERT INTO "{table}" SELECT * FROM '
+         f'"{table}"; END'),),
     ))  # fmt: skip
     for statement in made:
         con.execute(statement)

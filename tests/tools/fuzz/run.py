@@ -1,6 +1,8 @@
-"""`python -m tests.tools.fuzz.run --mutants 50000 --seed 0 --workers 2`: counts of outcomes; exit 1 if any is a finding.
+"""`python -m tests.tools.fuzz.run --mutants 50000 --seed 0 --workers 2`: counts of outcomes; exit 1 if any is
+a finding.
 
-Findings are saved, each under its number; `--only NUMBER` (with the same --seed and --no-real) tries one again.
+Findings are saved, each under its number; `--only NUMBER` (with the same --seed and --no-real) tries one
+again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Small valid traces that mutations start from: our own of every form, and cuts of the shared real ones where they are."""
+"""Small valid traces that mutations start from: our own of every form, and cuts of the shared real ones where
+they are."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ from tests.support.builders import (
 )
 
 REAL_EVENTS = 60
-"""How many events of a real trace are kept: enough for every kind near its start, few enough for many mutants a second."""
+"""How many events of a real trace are kept: enough for every kind near its start, few enough for many mutants
+a second."""
 _REAL_ROWS = 40
 _REAL_REPORT_BYTES = 3 << 20
 _EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
@@ -36,7 +38,8 @@ _EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
 
 @dataclass(frozen=True)
 class Seed:
-    """One valid trace: the text of a chrome trace, the bytes of a database, or the files of a report's folder."""
+    """One valid trace: the text of a chrome trace, the bytes of a database, or the files of a report's
+    folder."""
 
     name: str
     data: str | bytes | dict[str, bytes]
@@ -50,7 +53,8 @@ def own_seeds() -> list[Seed]:
 
 
 def real_seeds(shared: Path) -> list[Seed]:
-    """The first events of every real chrome trace that has some, and the first rows of the small real reports."""
+    """The first events of every real chrome trace that has some, and the first rows of the small real
+    reports."""
     found = []
     for path in sorted(p for p in shared.rglob("*.json.gz") if p.stat().st_size < 1 << 20):
         text = _cut_text(gzip.decompress(path.read_bytes()).decode("utf-8", "replace"))
@@ -134,9 +138,13 @@ def _small(data: bytes) -> bytes:
         for (table,) in con.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
             if table != "StringIds":
                 con.execute(
-                    f'DELETE FROM "{table}" WHERE rowid NOT IN (SELECT rowid FROM "{table}" LIMIT {_REAL_ROWS})'
+                    f'DELETE FROM "{table}" WHERE rowid NOT IN (SELECT rowid FROM "{table}" LIMIT '
+                    f"{_REAL_ROWS})"
                 )
-        used = "SELECT demangledName FROM CUPTI_ACTIVITY_KIND_KERNEL UNION SELECT shortName FROM CUPTI_ACTIVITY_KIND_KERNEL"
+        used = (
+            "SELECT demangledName FROM CUPTI_ACTIVITY_KIND_KERNEL UNION SELECT shortName FROM "
+            "CUPTI_ACTIVITY_KIND_KERNEL"
+        )
         con.execute(f"DELETE FROM StringIds WHERE id > 500 AND id NOT IN ({used})")
         con.commit()
         con.execute("PRAGMA page_size = 512")

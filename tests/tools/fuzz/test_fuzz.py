@@ -1,4 +1,5 @@
-"""A few hundred mutants of every kind of trace: landed with closed books, refused by name, or left for later; nothing else."""
+"""A few hundred mutants of every kind of trace: landed with closed books, refused by name, or left for later;
+nothing else."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def worker() -> Iterator[Worker]:
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_mutants_of_our_own_traces_are_landed_or_refused(worker: Worker, chunk: int) -> None:
-    """No traceback, hang, crash, debris or broken books; `python -m tests.tools.fuzz.run --no-real --seed 1 --only N` tries one again."""
+    """No traceback, hang, crash, debris or broken books; `python -m tests.tools.fuzz.run --no-real --seed 1
+    --only N` tries one again."""
     assert _findings(worker, range(OWN * chunk, OWN * (chunk + 1))) == {}
 
 

@@ -84,7 +84,8 @@ def test_an_exponent_beyond_all_bounds_is_a_bad_value(home: Home, tmp_path: Path
 def test_processes_whose_prefixes_look_alike_are_traces_of_their_own(
     home: Home, tmp_path: Path, prefixes: tuple[str, ...]
 ) -> None:
-    """Prefixes of merged processes that differ in odd characters only, or are called like our own name for none, do not share a trace_id."""
+    """Prefixes of merged processes that differ in odd characters only, or are called like our own name for
+    none, do not share a trace_id."""
     landed(
         home,
         json_file(
@@ -96,7 +97,8 @@ def test_processes_whose_prefixes_look_alike_are_traces_of_their_own(
 
 
 def test_impossible_times_do_not_stop_the_run(home: Home, tmp_path: Path) -> None:
-    """Stamps and durations near the ends of 64 bits are counted under their names; sums in the models never see them."""
+    """Stamps and durations near the ends of 64 bits are counted under their names; sums in the models never
+    see them."""
     steps = (
         StepBuilder().step([(GEMM, 1_000), (ALL_REDUCE, 2_000)]).step([(GEMM, 1_000), (ALL_REDUCE, 2_000)])
     )
@@ -107,14 +109,16 @@ def test_impossible_times_do_not_stop_the_run(home: Home, tmp_path: Path) -> Non
     ]
     outcome = ingest_into(home, json_file(tmp_path, trace_json([*steps.events, *odd])))
     assert (outcome.built, outcome.codes) == (["run"], [])
-    assert asked(home, "SELECT event_class, count FROM {issue} WHERE code IN ('no_duration', 'bad_value') ORDER BY ALL") == [
+    assert asked(home, ("SELECT event_class, count FROM {issue} WHERE code IN ('no_duration', 'bad_value') "
+                       "ORDER BY ALL")) == [
         ("annotation_cpu", 2), ("kernel", 4), ("launch", 4)
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", [2**63 - 1, 4 * 10**18, -4 * 10**18])
 def test_impossible_times_of_a_report_do_not_stop_the_run(home: Home, tmp_path: Path, value: int) -> None:
-    """The same of an nsys report: the stamps of some rows are beyond all bounds, and the run is built of the others."""
+    """The same of an nsys report: the stamps of some rows are beyond all bounds, and the run is built of the
+    others."""
     tables = nsys_builders.tables_of(nsys_builders.two_ranks())
     for table in ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"):
         tables[table].rows[0]["start"] = value
@@ -141,7 +145,8 @@ def test_a_time_shift_that_is_no_time_is_not_added(home: Home, tmp_path: Path, s
 def test_calls_and_ranges_without_a_start_are_counted_with_their_own_trace(
     home: Home, tmp_path: Path
 ) -> None:
-    """In a report of two processes each trace's books close, though no NVTX range and no call says when it began."""
+    """In a report of two processes each trace's books close, though no NVTX range and no call says when it
+    began."""
     tables = nsys_builders.tables_of(nsys_builders.two_ranks())
     for table in ("NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME"):
         tables[table].drop("start")
@@ -154,7 +159,8 @@ def test_calls_and_ranges_without_a_start_are_counted_with_their_own_trace(
 
 
 def test_a_schema_that_is_no_text_is_a_damaged_export(home: Home, tmp_path: Path) -> None:
-    """Bytes in a database's schema that are not UTF-8 make sqlite3 raise UnicodeDecodeError, which is no sqlite3.Error."""
+    """Bytes in a database's schema that are not UTF-8 make sqlite3 raise UnicodeDecodeError, which is no
+    sqlite3.Error."""
     path = nsys_builders.write(tmp_path, nsys_builders.tables_of(nsys_builders.two_ranks()))
     path.write_bytes(path.read_bytes().replace(b'CREATE TABLE "PROCESSES"', b'CREATE TABLE \xdf"ROCESSES"'))
     with pytest.raises(TraceError, match="whole nsys export"):
@@ -189,7 +195,8 @@ def test_a_column_that_stands_twice_is_refused(home: Home, tmp_path: Path) -> No
 def test_a_column_of_a_type_that_is_no_number_is_refused(
     home: Home, tmp_path: Path, table: str, column: str, kind: Any
 ) -> None:
-    """A folder's tables may have columns of any type: times where numbers are due are refused by name, not cast."""
+    """A folder's tables may have columns of any type: times where numbers are due are refused by name, not
+    cast."""
 
     def change(found: pa.Table) -> pa.Table:
         at = found.schema.get_field_index(column)

@@ -1,4 +1,5 @@
-"""JSON that keeps what a parser hides (duplicate keys, how a number is written), and changes of it at random places."""
+"""JSON that keeps what a parser hides (duplicate keys, how a number is written), and changes of it at random
+places."""
 
 from __future__ import annotations
 

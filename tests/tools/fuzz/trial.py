@@ -110,7 +110,8 @@ def _landed(home: Home, path: Path, *, salvage: bool, build: bool) -> Result:
 
 
 def _hold_books(landed: Path) -> tuple[int, int]:
-    """Events read are rows and skips, trace by trace; GPU time too, to the rounding. Returns (events, GPU events) read."""
+    """Events read are rows and skips, trace by trace; GPU time too, to the rounding. Returns (events, GPU
+    events) read."""
     tables = {
         t: pyarrow.parquet.read_table(landed / f"{t}.parquet").to_pylist()
         for t in (*_EVENT_TABLES, "trace", "issue")
@@ -123,7 +124,8 @@ def _hold_books(landed: Path) -> tuple[int, int]:
         if kept != trace["events_kept"] or trace["events_read"] != kept + sum(r["count"] for r in skipped):
             issues = {(r["code"], r["event_class"]): r["count"] for r in skipped}
             raise Broken(
-                f"{trace['events_read']} events read, {trace['events_kept']} told as kept, {kept} rows, skipped {issues}"
+                f"{trace['events_read']} events read, {trace['events_kept']} told as kept, {kept} rows, "
+                f"skipped {issues}"
             )
         on_gpu = [r for r in skipped if r["code"] in _GPU_SKIPS]
         booked = sum(r["dur_ns"] for r in own["gpu_activity"]) + sum(r["dur_ns"] or 0 for r in on_gpu)
@@ -136,13 +138,15 @@ def _hold_books(landed: Path) -> tuple[int, int]:
             or abs(trace["gpu_ns_read"] - booked) > rounded
         ):
             raise Broken(
-                f"GPU events {trace['gpu_events_read']} and ns {trace['gpu_ns_read']} read, {booked} ns booked and left out"
+                f"GPU events {trace['gpu_events_read']} and ns {trace['gpu_ns_read']} read, {booked} ns "
+                "booked and left out"
             )
     return sum(t["events_read"] for t in tables["trace"]), sum(t["gpu_events_read"] for t in tables["trace"])
 
 
 def _counted(path: Path) -> tuple[int, int] | None:
-    """(events, GPU events) by a direct look, where a plain one can tell: valid JSON in which no key stands twice, a whole database."""
+    """(events, GPU events) by a direct look, where a plain one can tell: valid JSON in which no key stands
+    twice, a whole database."""
     if path.suffix == ".sqlite":
         return _counted_rows(path)
     if path.suffix != ".json" or not path.is_file():
@@ -158,7 +162,8 @@ def _counted(path: Path) -> tuple[int, int] | None:
 
 
 def _counted_rows(path: Path) -> tuple[int, int] | None:
-    """Rows of the event tables of a database without damage; tables of which no column is known hold nothing to read."""
+    """Rows of the event tables of a database without damage; tables of which no column is known hold nothing
+    to read."""
     con = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
     try:
         if con.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:

@@ -1,4 +1,5 @@
-"""A process that tries one mutant after another; whoever asks it sees a hang or a crash as an outcome, and gets a new one."""
+"""A process that tries one mutant after another; whoever asks it sees a hang or a crash as an outcome, and
+gets a new one."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from tests.tools.fuzz.trial import Result, trial
 
 SECONDS = 20
 PEAK_BYTES = 900 << 20
-"""The most memory that a mutant may take: libraries and DuckDB's own limits (256 MB to read, 1 GB to build) on tiny files."""
+"""The most memory that a mutant may take: libraries and DuckDB's own limits (256 MB to read, 1 GB to build)
+on tiny files."""
 _ADDRESS_BYTES = 12 << 30
 _RENEW_AFTER = 2_000
 BUILD_EVERY = 20

@@ -15,7 +15,8 @@ def told(sequence: Sequence, columns: str = "layer, part", **more: list[Row]) ->
 
 
 def test_parts_are_told_by_what_came_before() -> None:
-    """Before the layers, behind attention, behind an MLP or experts, after the layers: by order, never by name."""
+    """Before the layers, behind attention, behind an MLP or experts, after the layers: by order, never by
+    name."""
     step = Sequence().run(f"embed allreduce {DENSE} {MOE} {HEAD} gather")
     assert [row[1:] for row in told(step)] == [
         (None, "before_layers"),

@@ -10,7 +10,8 @@ from tests.support.tables import Row, run_model
 
 @dataclass
 class Ranks:
-    """Calls of ranks 0, 1, ... in one matched step, each told as category/kind, with members '0,1' unless told otherwise."""
+    """Calls of ranks 0, 1, ... in one matched step, each told as category/kind, with members '0,1' unless
+    told otherwise."""
 
     calls: list[list[str]]
     recording: str | None = "r"
@@ -76,7 +77,8 @@ def test_calls_are_numbered_by_order_and_match() -> None:
 
 
 def test_kinds_in_which_ranks_need_not_wait_are_refused() -> None:
-    """Broadcast, reduce, send and receive, what a name does not tell, an all-to-all's preparation, a second half; the rest is compared."""
+    """Broadcast, reduce, send and receive, what a name does not tell, an all-to-all's preparation, a second
+    half; the rest is compared."""
     for kind in (
         "collective/broadcast",
         "collective/reduce",
@@ -119,7 +121,8 @@ def test_an_all_to_all_is_compared_only_if_ranks_are_shown_to_send_the_same() ->
 
 
 def test_what_cannot_be_matched_says_why() -> None:
-    """No step, one rank, labels that do not tell ranks apart, unknown groups, ranks or steps that are missing."""
+    """No step, one rank, labels that do not tell ranks apart, unknown groups, ranks or steps that are
+    missing."""
     assert Ranks([[AR], [AR]], step=None).refusals() == {("no_step", None)}
     assert Ranks([[AR]], match=[0]).refusals() == {("one_rank", None)}
     assert Ranks([[AR]], match=[0], world=8, size=8).refusals() == {("one_rank", None)}

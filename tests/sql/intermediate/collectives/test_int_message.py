@@ -47,7 +47,8 @@ def test_the_padded_size_may_come_from_the_marker() -> None:
 
 
 def test_a_graph_of_unknown_size_has_no_message() -> None:
-    """Piecewise graphs pad as well, but launch the KV write outside: the batch is not their size, so none is given."""
+    """Piecewise graphs pad as well, but launch the KV write outside: the batch is not their size, so none is
+    given."""
     assert _sizes(graph=True) == []
 
 
@@ -113,7 +114,8 @@ def test_an_activity_has_one_row_where_steps_are_per_device() -> None:
 def _learned(
     *calls: tuple[int, int | None], group: str = "tp", hidden: int | None = None
 ) -> list[tuple[object, ...]]:
-    """Sizes of a graph's all-reduce (16 padded tokens) beside eager steps of (tokens, elements in the call's arguments)."""
+    """Sizes of a graph's all-reduce (16 padded tokens) beside eager steps of (tokens, elements in the call's
+    arguments)."""
     layer: dict[str, Any] = {"layer": 0, "layers": 2, "is_after_layers": False}
     rule: dict[str, Any] = {"rule_id": "nccl_all_reduce"}
     eager = list(enumerate(calls))

@@ -38,7 +38,8 @@ def sizes(
 
 
 def test_arguments_tell_both_sides() -> None:
-    """An all-gather of 100 elements puts in 200 bytes and takes out eight times that; its size is the larger."""
+    """An all-gather of 100 elements puts in 200 bytes and takes out eight times that; its size is the
+    larger."""
     argument = {"in_msg_nelems": 100, "out_msg_nelems": 800, "dtype": "BFloat16"}
     assert sizes("collective", "all_gather", argument=argument) == [
         ("all_gather", "all_gather", "convention", 200, 1600, 1600, "arguments")

@@ -12,7 +12,8 @@ Found = dict[tuple[int, str], tuple[str, int, str]]
 def groups(
     ranks: int, *, world: int = 0, named: list[tuple[int, int, int]] | None = None, **said: Any
 ) -> Found:
-    """Members, size and source by rank and purpose; `named`: data-, pipeline- and tensor-parallel rank in each file's name."""
+    """Members, size and source by rank and purpose; `named`: data-, pipeline- and tensor-parallel rank in
+    each file's name."""
     rows: list[dict[str, Any]] = [
         {"trace_id": f"t{rank}", "rank": rank, "recording": "r", "ranks": ranks, "world_size": world or ranks}
         for rank in range(ranks)

@@ -8,8 +8,14 @@ from pipeline.models.rules import load_rules
 from tests.support.builders import ALL_REDUCE, GEMM, MARLIN_MOE
 from tests.support.tables import Row, build_all, run_model
 
-SUM = "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<c10::BFloat16, at::native::func_wrapper_t<c10::BFloat16>>>(T)"
-FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, std::array<char*, 1ul> >(int)"
+SUM = (
+    "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<c10::BFloat16, "
+    "at::native::func_wrapper_t<c10::BFloat16>>>(T)"
+)
+FILL = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, std::array<char*, "
+    "1ul> >(int)"
+)
 BY_NAME = {
     SUM: "torch_reduce",
     FILL: "torch_fill",

@@ -51,7 +51,8 @@ def test_of_operators_with_the_same_start_the_shorter_is_inside() -> None:
 
 
 def test_of_twins_the_one_with_the_higher_id_is_inside() -> None:
-    """Operators with the same start and end nest in the order of their ids, whatever the order in the file."""
+    """Operators with the same start and end nest in the order of their ids, whatever the order in the
+    file."""
     twins = [_op("aten::linear", 0, 10, external_id=1), _op("aten::addmm", 0, 10, external_id=2)]
     assert _ops(twins, 5) == _ops(twins[::-1], 5) == ["aten::addmm"]
 

@@ -18,7 +18,8 @@ def test_names_are_ruled_once() -> None:
 
 
 def test_an_operator_refines_a_name() -> None:
-    """The same name files by any operator around the launch where one is known, and by name alone where none is."""
+    """The same name files by any operator around the launch where one is known, and by name alone where none
+    is."""
     activities = [
         {"name": RCCL, "ops": op}
         for op in (None, "vllm::all_reduce\nc10d::allreduce_", "c10d::alltoall_base_", "aten::mul")

@@ -80,7 +80,8 @@ def test_copies_that_run_ahead_do_not_claim_the_step_before() -> None:
 
 
 def test_a_late_copy_does_not_claim_the_step_behind() -> None:
-    """The token's copy to the host that ends inside the next step does not hide that step's unlinked kernels."""
+    """The token's copy to the host that ends inside the next step does not hide that step's unlinked
+    kernels."""
     late = [*TWO_STEPS, _linked(4, 240, 280, 0, kind="memcpy")]
     assert _placed(*late, _unlinked(230, 235)) == (1, "gpu_time", None)
 
@@ -91,7 +92,8 @@ def test_another_device_says_nothing() -> None:
 
 
 def test_a_launch_without_step_keeps_its_reason() -> None:
-    """What was launched before the first step or by an unannotated pass stays without one, also inside a step's work."""
+    """What was launched before the first step or by an unannotated pass stays without one, also inside a
+    step's work."""
     launches = [
         *LAUNCHES,
         {"correlation": 7, "placed_by": "launch_same_thread", "no_step_reason": "unannotated_pass"},

@@ -77,7 +77,8 @@ def test_drafts_are_small_replays_and_stay() -> None:
 
 
 def test_an_eager_tail_as_large_as_a_step_is_a_pass() -> None:
-    """Without graphs, a tail of more than half the usual launches is an unannotated pass, from its first launch on."""
+    """Without graphs, a tail of more than half the usual launches is an unannotated pass, from its first
+    launch on."""
     inside = [_call(10 + i, 110 + i) for i in range(30)] + [_call(40 + i, 210 + i) for i in range(30)]
     assert _passes(*inside, *[_call(80 + i, 150 + i) for i in range(20)]) == [(150, "dummy")]
 
@@ -95,7 +96,8 @@ def test_an_eager_tail_without_attention_is_no_pass() -> None:
 
 
 def test_an_eager_pass_begins_behind_the_sampling_of_the_step_before() -> None:
-    """Sampling and the copy behind it are the marked step's own; the pass begins at the first kernel of a model behind them."""
+    """Sampling and the copy behind it are the marked step's own; the pass begins at the first kernel of a
+    model behind them."""
     model = "norm gemm attention gemm norm gemm activation gemm " * 3
     assert _eager((100, 110, model), (200, 210, model), (300, 150, "sample cast embed " + model)) == [
         (152, "dummy")

@@ -22,7 +22,8 @@ def _markers(*names: str) -> list[Row]:
         {"name": name, "start_ns": 100 * n, "end_ns": 100 * n + 50} for n, name in enumerate(names)
     ]
     columns = (
-        "trace_id, step, label, pid, tid, start_ns, end_ns, marker_id, engine, confidence, part, is_cut, context_requests, "
+        "trace_id, step, label, pid, tid, start_ns, end_ns, marker_id, engine, confidence, part, is_cut, "
+        "context_requests, "
         "scheduled_context_tokens, generation_requests, generation_tokens, graph_tokens, kv_tokens, phase"
     )
     found = run_model("int_step_marker", {"stg_annotation": notes}, columns, "step")
@@ -49,7 +50,8 @@ def test_a_marker_alone_is_a_step() -> None:
 
 
 def test_drafts_before_a_verify_and_the_extension_behind_it_are_its_step() -> None:
-    """Draft passes marked as DECODE belong to the iteration whose tokens they propose; the step is called after the verify."""
+    """Draft passes marked as DECODE belong to the iteration whose tokens they propose; the step is called
+    after the verify."""
     assert _passes(D, D, V, E, D, D, V, E) == [(0, 4, "verify", V), (400, 4, "verify", V)]
 
 
@@ -59,7 +61,8 @@ def test_a_verify_without_drafts_before_it_is_a_step() -> None:
 
 
 def test_a_prefill_among_verifies_keeps_its_own_step() -> None:
-    """Drafts behind a prefill begin the next iteration; the draft model's own catching up stays with the prefill."""
+    """Drafts behind a prefill begin the next iteration; the draft model's own catching up stays with the
+    prefill."""
     assert _passes(X, E, D, V, X) == [(0, 2, "prefill", X), (200, 2, "verify", V), (400, 1, "prefill", X)]
 
 
@@ -69,7 +72,8 @@ def test_drafts_that_the_capture_cuts_from_their_verify_are_drafts() -> None:
 
 
 def test_a_scope_around_an_iteration_decides() -> None:
-    """What lies inside one scheduler.run_batch is one step, whatever the order; confidence stays the marker's."""
+    """What lies inside one scheduler.run_batch is one step, whatever the order; confidence stays the
+    marker's."""
     found = _passes(
         V, E, D, D, V, scopes=[(0, 390), (395, 460)], columns="start_ns, end_ns, markers, label, confidence"
     )
@@ -103,7 +107,8 @@ def test_irregular_sampling_breaks_nothing() -> None:
 
 
 def test_a_range_still_open_at_the_end_is_cut() -> None:
-    """The last marker of a thread, open when recording stopped, says so; an open one with a successor ended there."""
+    """The last marker of a thread, open when recording stopped, says so; an open one with a successor ended
+    there."""
     notes: list[Row] = [
         {"name": D, "start_ns": 100 * n, "end_ns": 100 * n + 50, "is_open": True} for n in range(2)
     ]

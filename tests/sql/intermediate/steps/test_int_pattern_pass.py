@@ -41,7 +41,8 @@ def test_without_an_embedding_the_first_name_begins_them() -> None:
 
 
 def test_the_period_comes_from_names_not_from_gaps() -> None:
-    """Wherever the device waited, long in the middle of steps and never between them, the steps are the same."""
+    """Wherever the device waited, long in the middle of steps and never between them, the steps are the
+    same."""
     rng, made = random.Random(1), Sequence()  # noqa: S311 (a fixed sequence is wanted)
     for _ in range(5):
         for word in STEP.split():
@@ -56,13 +57,17 @@ def test_layers_are_not_taken_for_steps() -> None:
 
 
 def test_layers_alone_are_no_steps() -> None:
-    """A capture within one step shows layers only, and those hold one attention each: nothing is called a step."""
+    """A capture within one step shows layers only, and those hold one attention each: nothing is called a
+    step."""
     assert _passes(Sequence().run(" ".join([DENSE] * 12), None)) == []
 
 
 def test_training_is_no_generation() -> None:
     """Forward, backward and optimizer repeat as well, without embedding or sampling kernels: no steps."""
-    words = "norm gemm attention gemm activation gemm norm gemm attention gemm activation gemm backward backward gemm gemm fill"
+    words = (
+        "norm gemm attention gemm activation gemm norm gemm attention gemm activation gemm backward "
+        "backward gemm gemm fill"
+    )
     assert _passes(_steps(6, words)) == []
 
 

@@ -41,7 +41,8 @@ def _piecewise(made: Sequence, layers: int = 3) -> None:
 
 
 def test_pieces_with_attention_launched_between_are_one_step() -> None:
-    """Piecewise graphs: all pieces of a pass are one step, whose phase is not known and whose confidence is 0.6."""
+    """Piecewise graphs: all pieces of a pass are one step, whose phase is not known and whose confidence is
+    0.6."""
     made = Sequence()
     for _ in range(3):
         _piecewise(made)
@@ -49,7 +50,8 @@ def test_pieces_with_attention_launched_between_are_one_step() -> None:
 
 
 def test_an_eager_pass_between_two_replays_does_not_glue_them() -> None:
-    """A prefill launched kernel by kernel has attention too, but also an MLP: the replays around it are two steps."""
+    """A prefill launched kernel by kernel has attention too, but also an MLP: the replays around it are two
+    steps."""
     made = Sequence()
     for _ in range(3):
         made.run(MODEL, graph=True).run(f"embed {DENSE} {DENSE} {HEAD}")

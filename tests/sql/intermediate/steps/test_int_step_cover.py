@@ -14,7 +14,8 @@ COLUMNS = "start_covered_ns, end_covered_ns, next_covered_ns"
 
 
 def test_covered_time_is_counted_up_to_each_instant() -> None:
-    """Inside an island up to the instant, behind one the whole island; other levels and devices do not count."""
+    """Inside an island up to the instant, behind one the whole island; other levels and devices do not
+    count."""
     step = {"step": 0, "start_ns": 5, "end_ns": 25, "next_ns": 60}
     assert run_model(
         "int_step_cover", {"int_busy_interval": ISLANDS, "int_step_window": [step]}, COLUMNS

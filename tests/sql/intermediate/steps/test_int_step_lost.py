@@ -34,7 +34,8 @@ def test_equal_steps_have_lost_nothing() -> None:
 
 @pytest.mark.parametrize("place", [0, 1, 2, 3])
 def test_missing_kernels_are_found_anywhere(place: int) -> None:
-    """A step that lacks two of the kernels that its peers share has lost records, be it first, last or between."""
+    """A step that lacks two of the kernels that its peers share has lost records, be it first, last or
+    between."""
     steps = [STEP] * 4
     steps[place] = STEP.replace("activation gemm allreduce", "activation", 1)
     assert _lost(*steps) == [(place, 2)]
@@ -71,7 +72,8 @@ def test_more_kernels_are_not_lost_ones() -> None:
 
 
 def test_other_kernels_are_not_lost_ones() -> None:
-    """A step of fewer kernels, some of names that peers lack, is another computation (another batch size's kernels)."""
+    """A step of fewer kernels, some of names that peers lack, is another computation (another batch size's
+    kernels)."""
     other = STEP.replace("gemm rope", "gemm:other_tile").replace("cache", "", 1)
     assert _lost(STEP, STEP, STEP, other) == []
 
@@ -147,7 +149,8 @@ def test_steps_found_by_kernel_order_are_peers_whatever_their_phase() -> None:
 
 
 def _scene(*kernels: int) -> Scene:
-    """Steps of so many kernels each: 100 ns of work every 150 ns, 1,000 ns from step to step, a copy behind the annotation."""
+    """Steps of so many kernels each: 100 ns of work every 150 ns, 1,000 ns from step to step, a copy behind
+    the annotation."""
     scene = Scene()
     for step, count in enumerate(kernels):
         begin = 1_000 * step
@@ -158,7 +161,10 @@ def _scene(*kernels: int) -> Scene:
     return scene
 
 
-STEPS = "SELECT step, is_complete, incomplete_reason, wall_ns, idle_inside_ns, gap_after_ns FROM steps ORDER BY step"
+STEPS = (
+    "SELECT step, is_complete, incomplete_reason, wall_ns, idle_inside_ns, gap_after_ns FROM steps ORDER "
+    "BY step"
+)
 
 
 def test_a_step_with_lost_records_has_neither_wall_nor_idle() -> None:
@@ -197,7 +203,8 @@ def test_incomplete_steps_are_left_out_of_the_table() -> None:
 
 
 def test_pipeline_stages_are_held_against_themselves() -> None:
-    """Two middle stages of three layers and a last one of two: the last is whole; a step of it with a hole is not."""
+    """Two middle stages of three layers and a last one of two: the last is whole; a step of it with a hole is
+    not."""
     stage, last = f"{DENSE} {DENSE} {DENSE} send", f"{DENSE} {DENSE} send"
     begun: list[Row] = []
     ranks = []
@@ -216,7 +223,8 @@ def test_pipeline_stages_are_held_against_themselves() -> None:
 
 
 def test_ranks_of_different_work_judge_themselves() -> None:
-    """Where no multiset is usual over all ranks, a rank with three equal steps of its own still finds its fourth short."""
+    """Where no multiset is usual over all ranks, a rank with three equal steps of its own still finds its
+    fourth short."""
     begun: list[Row] = []
     ranks = []
     for trace, words in (("r0", STEP), ("r1", f"{DENSE} {DENSE} {DENSE}")):

@@ -19,7 +19,10 @@ def _one(name: str, columns: str) -> tuple[Any, ...]:
     return row
 
 
-COUNTS = "context_requests, scheduled_context_tokens, generation_requests, generation_tokens, graph_tokens, kv_tokens"
+COUNTS = (
+    "context_requests, scheduled_context_tokens, generation_requests, generation_tokens, graph_tokens, "
+    "kv_tokens"
+)
 
 
 @pytest.mark.parametrize(
@@ -126,13 +129,15 @@ def test_markers_of_two_threads_do_not_nest() -> None:
 
 
 def test_confidence_says_how_sure_the_marker_is() -> None:
-    """The engine's full text is sure, cached requests may still be in prefill, torch's steps only count calls."""
+    """The engine's full text is sure, cached requests may still be in prefill, torch's steps only count
+    calls."""
     names = ["execute_context_0(0)_generation_1(1)", "execute_new_0_cached_1", "ProfilerStep#6"]
     assert [_one(n, "engine, confidence") for n in names] == [("vllm", 1.0), ("vllm", 0.7), ("torch", 0.5)]
 
 
 def test_an_open_marker_ends_where_the_next_of_its_thread_begins() -> None:
-    """A range that was never closed must not hide the steps behind it; on another thread it changes nothing."""
+    """A range that was never closed must not hide the steps behind it; on another thread it changes
+    nothing."""
     notes = [
         _note(DECODE, 0, 900, is_open=True),
         _note(DECODE, 100, 120),

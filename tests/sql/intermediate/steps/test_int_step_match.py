@@ -46,7 +46,8 @@ def test_ranks_with_the_same_collectives_go_by_order() -> None:
 
 
 def test_ranks_with_other_collectives_go_by_time() -> None:
-    """Data-parallel ranks run prefill, decode and dummy batches side by side: what runs at the same time matches."""
+    """Data-parallel ranks run prefill, decode and dummy batches side by side: what runs at the same time
+    matches."""
     decode: list[Step] = [(0, 90, 3), (100, 190, 3), (200, 290, 3)]
     assert _matches(decode, [(5, 95, 9), (105, 195, 2), (205, 295, 0)]) == [[0, 1, 2], [0, 1, 2]]
 
@@ -70,7 +71,8 @@ def test_a_step_that_runs_while_the_reference_does_not_has_no_match() -> None:
 
 
 def test_two_steps_of_a_rank_never_share_a_match() -> None:
-    """Two short batches during one long prefill of the reference: only the one that runs longest beside it is the same pass."""
+    """Two short batches during one long prefill of the reference: only the one that runs longest beside it is
+    the same pass."""
     reference: list[Step] = [(0, 900, 3), (1_000, 1_090, 3), (1_100, 1_190, 3)]
     assert _matches(reference, [(0, 100, 1), (110, 890, 1)]) == [[0, 1, 2], [None, 0]]
 

@@ -69,7 +69,8 @@ def test_an_activation_between_expert_gemms_is_one_mlp() -> None:
 
 
 def test_a_block_without_attention_proves_nothing() -> None:
-    """A block in the middle that lacks its attention (lost, or another architecture) leaves the step without layers."""
+    """A block in the middle that lacks its attention (lost, or another architecture) leaves the step without
+    layers."""
     assert _layers(Sequence().run(f"{DENSE} norm gemm activation gemm {DENSE}")) == []
 
 
@@ -110,7 +111,8 @@ def test_order_in_time_decides_not_order_of_rows() -> None:
 
 
 def test_steps_devices_and_traces_are_numbered_on_their_own() -> None:
-    """Every step starts at layer 0, on every device and in every trace; a step without blocks does not disturb the others."""
+    """Every step starts at layer 0, on every device and in every trace; a step without blocks does not
+    disturb the others."""
     first = Sequence().run(f"{DENSE} {DENSE}", 0).run("gemm sample", 1).run(f"{DENSE} {DENSE} {DENSE}", 2)
     second = Sequence(trace_id="u", device=1).run(f"{DENSE} {DENSE}", 0)
     found = run_model("int_layer", joined(first, second), "DISTINCT trace_id, device, step, layers")
@@ -136,7 +138,8 @@ def test_sixty_one_layers_are_found() -> None:
 
 
 def test_a_norm_fused_into_the_all_reduce_ends_its_block() -> None:
-    """The fused kernel reduces the block's sum, so it is the block's; the next begins behind it, the head behind the last."""
+    """The fused kernel reduces the block's sum, so it is the block's; the next begins behind it, the head
+    behind the last."""
     block = "gemm attention gemm fused gemm activation gemm fused"
     found = _layers(Sequence().run(f"embed allreduce norm {block} {block} gemm sample"))
     first = [(None, False), (None, False), (0, False)]

@@ -8,7 +8,8 @@ from tests.support.sequence import DENSE, HEAD, MOE, Sequence, run_model
 
 
 def _roles(*blocks: str) -> list[tuple[str, str | None]]:
-    """(word, role) of the GEMMs and expert GEMMs of the second of two equal layers, or of what stands behind them."""
+    """(word, role) of the GEMMs and expert GEMMs of the second of two equal layers, or of what stands behind
+    them."""
     made = Sequence()
     for block in blocks:
         made.run(block)
@@ -43,7 +44,8 @@ def _second(block: str) -> list[tuple[str, str | None]]:
 
 
 def test_a_dense_layer() -> None:
-    """The input projection is unproven, the GEMM behind attention is o_proj, those behind the norm are the dense MLP."""
+    """The input projection is unproven, the GEMM behind attention is o_proj, those behind the norm are the
+    dense MLP."""
     assert _second(DENSE) == [
         ("gemm", None),
         ("gemm", "o_proj"),
@@ -87,7 +89,8 @@ def test_a_gemm_before_the_sum_over_experts_is_no_router() -> None:
 
 
 def test_a_shared_expert_on_its_own_stream_is_told_from_the_router() -> None:
-    """The router is the GEMM before the top-k on the stream of the top-k, though another GEMM runs between them."""
+    """The router is the GEMM before the top-k on the stream of the top-k, though another GEMM runs between
+    them."""
     made = Sequence()
     for _ in range(2):
         made.run("norm gemm attention gemm norm gemm").run("gemm activation gemm", stream=20).run(
@@ -112,7 +115,8 @@ def test_a_split_k_reduce_goes_with_its_gemm() -> None:
 
 
 def test_mla_absorbs_on_both_sides_of_attention() -> None:
-    """Beside MLA the GEMM between the KV write and attention, and the first of two behind it, are the absorbed products."""
+    """Beside MLA the GEMM between the KV write and attention, and the first of two behind it, are the
+    absorbed products."""
     block = "norm gemm gemm cache gemm mla combine gemm gemm allreduce norm gemm activation gemm"
     assert _second(block)[:5] == [
         ("gemm", None),
@@ -154,7 +158,8 @@ def test_without_a_norm_behind_attention_nothing_is_o_proj() -> None:
 
 
 def test_without_a_router_no_gemm_is_called_shared() -> None:
-    """Where a cast stands between the gate and the top-k, the gate is not recognised, so no GEMM can be said to be the other one."""
+    """Where a cast stands between the gate and the top-k, the gate is not recognised, so no GEMM can be said
+    to be the other one."""
     found = _second("norm gemm attention gemm norm gemm cast topk expert activation expert sum")
     assert found == [
         ("gemm", None),
@@ -175,7 +180,8 @@ def test_the_gemm_behind_the_layers_is_the_head() -> None:
 
 
 def test_without_sampling_there_is_no_head() -> None:
-    """A GEMM after the layers of a step that samples nothing (a pipeline stage, a chunked prefill) is unproven."""
+    """A GEMM after the layers of a step that samples nothing (a pipeline stage, a chunked prefill) is
+    unproven."""
     assert _roles(DENSE, DENSE, "norm gemm") == [("gemm", None)]
 
 
@@ -218,7 +224,8 @@ def test_a_norm_between_shows_the_low_rank_query() -> None:
 
 
 def test_a_full_rank_query_is_not_called_low_rank() -> None:
-    """Two GEMMs without a norm between them are the query and kv_a of a model without a low-rank query: unproven."""
+    """Two GEMMs without a norm between them are the query and kv_a of a model without a low-rank query:
+    unproven."""
     assert _second("norm gemm gemm norm rope cache gemm mla gemm gemm norm gemm activation gemm")[:2] == [
         ("gemm", None),
         ("gemm", None),
@@ -226,7 +233,8 @@ def test_a_full_rank_query_is_not_called_low_rank() -> None:
 
 
 def test_the_fused_kernel_of_the_latent_projections_tells_by_its_name() -> None:
-    """Where norms are hidden in nameless fused kernels, fused_a's own name shows what the GEMM behind it is."""
+    """Where norms are hidden in nameless fused kernels, fused_a's own name shows what the GEMM behind it
+    is."""
     made = Sequence()
     for _ in range(2):
         made.run("norm fused_a cast gemm rope cache gemm mla gemm gemm allreduce norm gemm activation gemm")
@@ -240,7 +248,8 @@ EXPERTS = "gemm topk expert activation expert sum"
 
 
 def test_gathering_before_the_experts_and_scattering_behind_them_is_dispatch_and_combine() -> None:
-    """Data-parallel attention does not reduce; what its layer with experts gathers and scatters are the experts' tokens."""
+    """Data-parallel attention does not reduce; what its layer with experts gathers and scatters are the
+    experts' tokens."""
     assert _exchanges(f"norm gemm attention gemm norm gather {EXPERTS} scatter") == [
         ("gather", "dispatch"),
         ("scatter", "combine"),

@@ -49,7 +49,8 @@ def test_communication_shows_on_both_sides_of_compute() -> None:
 
 
 def test_earlier_work_of_its_own_class_hides_nothing() -> None:
-    """Each of several collectives one after another is exposed in full, and less only what compute covers of it."""
+    """Each of several collectives one after another is exposed in full, and less only what compute covers of
+    it."""
     assert exposed((REDUCE, 0, 10), (GEMM, 12, 18), (REDUCE, 20, 30), (GEMM, 38, 44), (REDUCE, 40, 50)) == [
         10,
         6,

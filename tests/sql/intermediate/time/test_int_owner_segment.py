@@ -45,7 +45,8 @@ def test_what_started_first_keeps_its_time() -> None:
 
 
 def test_what_is_covered_as_a_whole_owns_nothing() -> None:
-    """An activity inside an earlier one has an empty stretch at its own end, also behind a shorter neighbour."""
+    """An activity inside an earlier one has an empty stretch at its own end, also behind a shorter
+    neighbour."""
     assert _own(_activities((0, 100), (5, 15), (20, 30))) == [(0, 100), (15, 15), (30, 30)]
 
 
