@@ -34,7 +34,10 @@ layer_span AS (
         layer,
         min(start_ns) FILTER (WHERE is_attention(category, subcategory)) AS attention_ns,
         max(start_ns) FILTER (WHERE category = 'attention') AS attention_end_ns,
-        bool_or(category = 'attention' AND subcategory = 'mla') AS is_mla,
+        -- Attention of a user's rule may have no name of its own (other): then the KV write shows the latent cache.
+        bool_or(category = 'attention' AND subcategory = 'mla') OR (
+            bool_or(category = 'attention' AND subcategory = 'other') AND bool_or(category = 'kv_cache' AND subcategory = 'mla')
+        ) AS is_mla,
         bool_or(category = 'moe_gemm') AS has_experts,
         min(start_ns) FILTER (WHERE category = 'kv_cache') AS cache_ns,
         min(start_ns) FILTER (WHERE category = 'moe_gemm') AS experts_ns,
