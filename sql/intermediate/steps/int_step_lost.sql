@@ -75,7 +75,7 @@ one_step AS (
         ON
             seen.trace_id = begun.trace_id
             AND seen.step = begun.step
-            AND coalesce(begun.device = seen.device, TRUE)
+            AND coalesce(seen.device = begun.device, TRUE)
     LEFT JOIN kernel
         ON seen.trace_id = kernel.trace_id AND seen.device = kernel.device AND seen.step = kernel.step
     GROUP BY seen.trace_id, seen.device, seen.step
