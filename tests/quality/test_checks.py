@@ -267,7 +267,7 @@ def failing(con: duckdb.DuckDBPyConnection, relations: dict[str, str]) -> set[st
     "path", sorted((resource("sql") / "checks").glob("*.sql")), ids=lambda p: str(p.stem)
 )
 def test_every_check_says_how_bad_what_it_means_and_what_to_do(path: Path) -> None:
-    """The header has three parts, each a sentence, before the one statement; indented lines continue a part."""
+    """A header of three parts, each a sentence, stands before the statement; indented lines continue a part."""
     check = BY_NAME[path.stem]
     lines = path.read_text(encoding="utf-8").splitlines()
     header = list(takewhile(lambda line: line.startswith("--"), lines))
