@@ -95,7 +95,8 @@ MUTATIONS = [
     broken("booked_once", "step_breakdown", ("SELECT * REPLACE (busy_ns - (step = 0 AND category = "
                                             "'gemm')::INT AS busy_ns) FROM good.step_breakdown")),
     broken(
-        "booked_once", "activity", f"FROM good.activity WHERE NOT ({LAST})", "timeline_closes", "decode_kernels_agree",
+        "booked_once", "activity", f"FROM good.activity WHERE NOT ({LAST})", "timeline_closes",
+        "decode_kernels_agree",
         why=("an activity that is missing takes its exposed time with it, and its step ran other kernels "
              "than "
             "its peers"),
@@ -267,7 +268,7 @@ def failing(con: duckdb.DuckDBPyConnection, relations: dict[str, str]) -> set[st
     "path", sorted((resource("sql") / "checks").glob("*.sql")), ids=lambda p: str(p.stem)
 )
 def test_every_check_says_how_bad_what_it_means_and_what_to_do(path: Path) -> None:
-    """A header of three parts, each a sentence, stands before the statement; indented lines continue a part."""
+    """A header of three parts, each a sentence, precedes the statement; indented lines continue a part."""
     check = BY_NAME[path.stem]
     lines = path.read_text(encoding="utf-8").splitlines()
     header = list(takewhile(lambda line: line.startswith("--"), lines))
