@@ -13,6 +13,7 @@ from pipeline.duck import rows
 from pipeline.errors import TraceError
 from pipeline.sources import names
 from pipeline.sources.job import ReadJob
+from pipeline.sources.landing import nothing_booked
 
 MOST_PROCESSES = 1_024
 """Each is a trace of its own, with files and keys of its own; a report is of one machine."""
@@ -133,13 +134,7 @@ def _suffix(global_pid: int | None, pids: Counter[int]) -> str:
 def _no_gpu_work(con: duckdb.DuckDBPyConnection, file: str) -> TraceError:
     unusable = rows(con, "SELECT count(*) FROM nsys.gpu")[0][0]
     if unusable:
-        return TraceError(
-            file,
-            where="its tables",
-            found=f"{unusable} GPU activities of which none can be booked (no usable times)",
-            wanted="GPU activities with start and end",
-            advice="The profiler lost them: record again.",
-        )
+        return nothing_booked(file, f"{unusable} GPU activities")
     return TraceError(
         file,
         where="its tables",
