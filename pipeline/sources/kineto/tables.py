@@ -103,7 +103,8 @@ def _define_events(
     con.execute(
         f"""
         CREATE VIEW landing.tally AS
-        SELECT trace_id, sum(events)::BIGINT AS events_read, count(*) FILTER (WHERE {is_gpu}) AS gpu_events_read,
+        SELECT trace_id, sum(events)::BIGINT AS events_read,
+            count(*) FILTER (WHERE {is_gpu}) AS gpu_events_read,
             coalesce(sum(dur_us * 1000), 0) AS gpu_ns_read
         FROM event GROUP BY trace_id
         """
@@ -164,9 +165,11 @@ def _define_issues(con: duckdb.DuckDBPyConnection) -> None:
             min(CASE WHEN kind LIKE '%able_%' OR kind LIKE 'not_%' THEN name END) AS example
         FROM event WHERE kind IN ({skips}) GROUP BY ALL
         UNION ALL
-        SELECT trace_id, 'metadata', 'ph M', count(*), NULL, NULL FROM event WHERE kind = 'metadata' GROUP BY ALL
+        SELECT trace_id, 'metadata', 'ph M', count(*), NULL, NULL
+        FROM event WHERE kind = 'metadata' GROUP BY ALL
         UNION ALL
-        SELECT trace_id, 'sub_ns_time', kind, count(*), NULL, min(name) FROM event WHERE is_sub_ns GROUP BY ALL
+        SELECT trace_id, 'sub_ns_time', kind, count(*), NULL, min(name)
+        FROM event WHERE is_sub_ns GROUP BY ALL
         """
     )
 

@@ -20,7 +20,7 @@ from pipeline.sources.units import FARTHEST_NS, LONGEST_NS
 
 _ABSOLUTE_NS = 10**18
 _FARTHEST_NS = FARTHEST_NS // 2
-"""Of a time in the session: what is then added to it, the session's start, leaves it a stamp."""
+"""Limit of a time in the session: adding the session's start to it must not exceed FARTHEST_NS."""
 
 _COPY_KINDS = "MAP {1: 'HtoD', 2: 'DtoH', 3: 'HtoA', 4: 'AtoH', 8: 'DtoD', 9: 'HtoH', 10: 'PtoP'}"
 _MEMORY_KINDS = "MAP {0: 'Pageable', 1: 'Pinned', 2: 'Device', 3: 'Array', 4: 'Managed'}"
@@ -60,39 +60,45 @@ def land(con: duckdb.DuckDBPyConnection, job: ReadJob, export: Export, book: Iss
 
 
 def _define_gpu(con: duckdb.DuckDBPyConnection) -> None:
-    """nsys_gpu: GPU rows of every kind, in session time, with names."""
-    lane = (
-        '"start", "end", "deviceId" AS device, "contextId" AS context, "streamId" AS stream, '
-        '"correlationId" AS correlation, '
-    )
-    lane += 'process_key("globalPid") AS "globalPid"'
+    """nsys.gpu: GPU rows of every kind, in session time, with names and the reason to leave one out."""
+    lane = """
+            process_key("globalPid") AS "globalPid", "deviceId" AS device, "contextId" AS context,
+            "streamId" AS stream, "correlationId" AS correlation, "start", "end"
+    """.strip()
+    node = 'nullif("graphNodeId", 0) AS graph_node_id'
+    copy = f'{_COPY_KINDS}["copyKind"]'
+    kind_of_copy = f"""coalesce({copy}, 'kind ' || "copyKind", '')"""
+    memories = f"""format(' ({{}} -> {{}})', {_MEMORY_KINDS}["srcKind"], {_MEMORY_KINDS}["dstKind"])"""
     con.execute(
         f"""
         CREATE VIEW nsys.gpu AS
-        SELECT *, CASE WHEN "start" IS NULL OR "start" NOT BETWEEN {-_FARTHEST_NS} AND {_FARTHEST_NS} THEN 'no_timestamp'
+        SELECT *, CASE WHEN "start" IS NULL OR "start" NOT BETWEEN {-_FARTHEST_NS} AND {_FARTHEST_NS}
+                            THEN 'no_timestamp'
                        WHEN "start" = 0 AND coalesce("end", 0) = 0 THEN 'zero_timestamp'
                        WHEN "end" IS NULL THEN 'no_duration'
                        WHEN "end" < "start" THEN 'negative_duration'
                        WHEN "end" - "start" > {LONGEST_NS} THEN 'no_duration' END AS reason
         FROM (
         SELECT 'kernel' AS kind, coalesce(full_name.value, base_name.value, '') AS name, {lane},
-            nullif("graphId", 0) AS graph_id, nullif("graphNodeId", 0) AS graph_node_id,
-            format('[{{}},{{}},{{}}]', "gridX", "gridY", "gridZ") AS grid, format('[{{}},{{}},{{}}]', "blockX", "blockY", "blockZ") AS block,
-            NULL::BIGINT AS bytes, NULL AS copy_kind
+            {node}, nullif("graphId", 0) AS graph_id,
+            format('[{{}},{{}},{{}}]', "gridX", "gridY", "gridZ") AS grid,
+            format('[{{}},{{}},{{}}]', "blockX", "blockY", "blockZ") AS block
         FROM nsys."CUPTI_ACTIVITY_KIND_KERNEL" AS kernel
         LEFT JOIN nsys."StringIds" AS full_name ON kernel."demangledName" = full_name.id
         LEFT JOIN nsys."StringIds" AS base_name ON kernel."shortName" = base_name.id
-        UNION ALL
-        SELECT 'memcpy', trim(format('Memcpy {{}}', coalesce({_COPY_KINDS}["copyKind"], 'kind ' || "copyKind", ''))
-            || coalesce(format(' ({{}} -> {{}})', {_MEMORY_KINDS}["srcKind"], {_MEMORY_KINDS}["dstKind"]), '')), {lane},
-            NULL, nullif("graphNodeId", 0), NULL, NULL, bytes, {_COPY_KINDS}["copyKind"]
+        UNION ALL BY NAME
+        SELECT 'memcpy' AS kind,
+            trim(format('Memcpy {{}}', {kind_of_copy}) || coalesce({memories}, '')) AS name,
+            {lane}, {node}, bytes, {copy} AS copy_kind
         FROM nsys."CUPTI_ACTIVITY_KIND_MEMCPY"
-        UNION ALL
-        SELECT 'memset', format('Memset ({{}})', coalesce({_MEMORY_KINDS}["memKind"], 'Unknown')), {lane},
-            NULL, nullif("graphNodeId", 0), NULL, NULL, bytes, NULL
+        UNION ALL BY NAME
+        SELECT 'memset' AS kind,
+            format('Memset ({{}})', coalesce({_MEMORY_KINDS}["memKind"], 'Unknown')) AS name,
+            {lane}, {node}, bytes
         FROM nsys."CUPTI_ACTIVITY_KIND_MEMSET"
-        UNION ALL
-        SELECT 'graph', 'CUDA graph ' || coalesce("graphId"::VARCHAR, ''), {lane}, "graphId", NULL, NULL, NULL, NULL, NULL
+        UNION ALL BY NAME
+        SELECT 'graph' AS kind, 'CUDA graph ' || coalesce("graphId"::VARCHAR, '') AS name,
+            {lane}, "graphId" AS graph_id
         FROM nsys."CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
         )
         """
@@ -101,8 +107,7 @@ def _define_gpu(con: duckdb.DuckDBPyConnection) -> None:
 
 @dataclass(frozen=True)
 class _Clock:
-    """How times become time since the epoch: `offset` is added to each, `base_ns` of it is the session's
-    start."""
+    """How times become time since the epoch: `offset` is added to each; `base_ns` is the session's start."""
 
     offset: int
     base_ns: int | None
@@ -111,15 +116,16 @@ class _Clock:
 
 
 def _clock(con: duckdb.DuckDBPyConnection, facts: dict[str, str | None]) -> _Clock:
-    """A normalised export holds UTC already: adding the session's start again would double it. A shift is
-    taken out."""
+    """A normalized export already holds UTC: adding the session's start again would double it.
+
+    A shift that the export was made with is subtracted.
+    """
     epoch = scalar(
         con,
-        (
-            'SELECT min("utcEpochNs") FROM nsys."TARGET_INFO_SESSION_START_TIME" WHERE "utcEpochNs" BETWEEN '
-            "1 "
-            "AND $1"
-        ),
+        """
+        SELECT min("utcEpochNs") FROM nsys."TARGET_INFO_SESSION_START_TIME"
+        WHERE "utcEpochNs" BETWEEN 1 AND $1
+        """,
         [_FARTHEST_NS],
     )
     duration = scalar(con, 'SELECT max(duration) FROM nsys."ANALYSIS_DETAILS" WHERE duration > 0')
@@ -137,7 +143,7 @@ def _define_events(con: duckdb.DuckDBPyConnection, processes: list[Process], off
     """trace_of: process to trace; landing.gpu: rows with trace and time since the epoch."""
     values = ", ".join(f"({literal(p.global_pid)}::BIGINT, {literal(p.trace_id)})" for p in processes)
     con.execute(f'CREATE TEMP TABLE trace_of AS FROM (VALUES {values}) AS process ("globalPid", trace_id)')
-    # A process none of whose rows can be booked is no trace: its rows are counted with the first.
+    # A process without a row that can be booked is no trace: its rows are counted with the first one.
     con.execute(
         f"""
         CREATE VIEW landing.gpu AS
@@ -206,7 +212,7 @@ def _define_cpu_side(con: duckdb.DuckDBPyConnection, processes: list[Process], c
 
 
 def _placed(column: str, clock: _Clock) -> str:
-    """SQL: a stamp of the session since the epoch; NULL for one that is none."""
+    """SQL: a session time as time since the epoch; NULL where it is no valid time."""
     return f"CASE WHEN {column} BETWEEN {-_FARTHEST_NS} AND {_FARTHEST_NS} THEN {column} + {clock.offset} END"
 
 
@@ -282,7 +288,8 @@ def _traces(con: duckdb.DuckDBPyConnection, processes: list[Process], clock: _Cl
             rows(
                 con,
                 f"""
-                SELECT {key}, left(min(name), {EXAMPLE_CHARS}) FROM nsys."TARGET_INFO_GPU" WHERE name IS NOT NULL
+                SELECT {key}, left(min(name), {EXAMPLE_CHARS})
+                FROM nsys."TARGET_INFO_GPU" WHERE name IS NOT NULL
                 GROUP BY ALL ORDER BY ALL LIMIT {MOST_PROCESSES}
                 """,
             )
