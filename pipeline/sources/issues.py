@@ -1,4 +1,4 @@
-"""The troubles of one trace, counted by code and kind of event, as rows of raw.issue."""
+"""Problems of one trace, counted by code and kind of event, as rows of raw.issue."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class IssueBook:
         dur_ns: int | None = None,
         example: str | None = None,
     ) -> None:
-        """Count `count` more of `code`; a code that is not in issues.toml is a bug (KeyError)."""
+        """Add `count` to the issue `code`; a code that is not in issues.toml is a bug (KeyError)."""
         issue_codes()[code]
         tally = self.tallies.setdefault((code, event_class), _Tally())
         tally.count += count
@@ -49,7 +49,7 @@ class IssueBook:
         if tally.example is None and example is not None:
             tally.example = (
                 example[:EXAMPLE_CHARS].encode("utf-8", "replace").decode()
-            )  # half a surrogate pair is no text
+            )  # half of a surrogate pair is not valid text
 
     def rows(self) -> list[tuple[str, str, str, int, int | None, str | None]]:
         """(code, event_class, severity, count, dur_ns, example), in a fixed order."""

@@ -59,7 +59,7 @@ def test_broken_event_costs_itself_only(bad: bytes) -> None:
     ],
 )
 def test_bad_text_is_repaired(text: bytes, name: str) -> None:
-    """Control characters and bytes that are no UTF-8 leave a readable event, marked as repaired."""
+    """Control characters and bytes that are not UTF-8 leave a readable event, marked as repaired."""
     (event,) = _between(text)
     assert event.is_repaired
     assert event.value["name"] == name

@@ -85,13 +85,13 @@ _TAIL = (
 @pytest.mark.parametrize("at", range(len(_TAIL)))
 def test_metadata_that_ends_early_is_cut(at: int) -> None:
     """Wherever the file ends before its last brace, the rest is missing."""
-    assert header.parse(b'{"traceEvents": [', _TAIL[:at], "t.json", IssueBook()).is_cut
+    assert header.parse(b'{"traceEvents": [', _TAIL[:at], "t.json", IssueBook()).is_truncated
 
 
 @pytest.mark.parametrize("tail", [_TAIL, _TAIL + b"\n\0\0", b', "x": nan}', b', "ERROR": ["a "b""]}'])
 def test_metadata_with_its_end_is_not_cut(tail: bytes) -> None:
     """Broken metadata is not a cut file."""
-    assert not header.parse(b'{"traceEvents": [', tail, "t.json", IssueBook()).is_cut
+    assert not header.parse(b'{"traceEvents": [', tail, "t.json", IssueBook()).is_truncated
 
 
 @pytest.mark.parametrize("tail", [b"}{", b'}\n{"schemaVersion": 1, "device', b"}\0\0[", b', "a": 1}{"b"'])
@@ -180,11 +180,11 @@ def test_host_is_a_text_or_missing(value: object, wanted: str | None) -> None:
 OTHERS = {
     b"": "found nothing",
     b" \n": "found nothing",
-    b"hello": "is no JSON",
-    b"\x89PNG": "is no JSON",
-    b'"text"': "is no JSON",
+    b"hello": "is not JSON",
+    b"\x89PNG": "is not JSON",
+    b'"text"': "is not JSON",
     b"[[-1, 1, 37888, 7], [-1, 1, 512, 7]]": "memory timeline",
-    b"[1, 2]": "no events",
+    b"[1, 2]": "not events",
     b'{"schema": "1.1.0", "nodes": [{"id": 1}]}': "execution trace",
     b'{"rocprofiler-sdk-tool": [{"metadata": {}}]}': "rocprofv3",
     b'{"segments": [], "device_traces": []}': "memory snapshot",

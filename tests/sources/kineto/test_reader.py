@@ -237,7 +237,7 @@ def test_a_file_that_needs_too_much_memory_is_a_trace_error(
         raise duckdb.OutOfMemoryException("failed to allocate")
 
     monkeypatch.setattr("pipeline.sources.kineto.tables.land", land)
-    with pytest.raises(TraceError, match="256MB of memory are too small"):
+    with pytest.raises(TraceError, match="more than 256MB of memory"):
         read_bytes(tmp_path, CUT)
 
 

@@ -75,7 +75,7 @@ def test_clock_ranks_and_strange_columns_are_kept(tmp_path: Path) -> None:
         ("op,bytes,size,us\n", 1, "more than one column of bytes"),
         ("op,input_bytes,output_bytes,us\n", 1, "more than one column of bytes"),
         ("# nothing\n", 1, "no header"),
-        (b"op,bytes,us\nall_reduce,1024,\xff\n", 2, "bytes that are no UTF-8"),
+        (b"op,bytes,us\nall_reduce,1024,\xff\n", 2, "bytes that are not UTF-8"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, text: str | bytes, line: int, found: str) -> None:

@@ -83,7 +83,7 @@ def test_groups_of_different_sizes_have_no_number_of_ranks(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "name", "line", "found"),
     [
-        (NEW, "log.txt", 16, "a table that does not say of which operation"),
+        (NEW, "log.txt", 16, "a table that does not name its operation"),
         (NEW.replace("   0.68    N/A\n", "   0.68\n"), "all_reduce_perf.txt", 16, "12 fields"),
         (NEW.replace("37.05", "37,05"), "all_reduce_perf.txt", 16, "time = '37,05'"),
         (

@@ -38,9 +38,7 @@ def _raw(folder: Path, tables: Tables, form: str = "sqlite") -> Path:
 def _everything(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
     """All raw tables, without what says when and from which file."""
     leave = "* EXCLUDE (file_name, ingested_at)"
-    return {
-        t: raw_rows(folder, t, leave if t == "trace" else "*") for t in contracts("raw")
-    }
+    return {t: raw_rows(folder, t, leave if t == "trace" else "*") for t in contracts("raw")}
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -114,7 +114,7 @@ def test_a_look_has_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ordinary_tables(path)
     monkeypatch.setattr(database, "_STEPS_PER_BYTE", 0)
     monkeypatch.setattr(database, "_STEPS", 2_000)
-    with pytest.raises(TraceError, match="found more to look at than the size of the file explains"):
+    with pytest.raises(TraceError, match="found more rows or pages than the size of the file explains"):
         ordinary_tables(path)
 
 
@@ -131,7 +131,7 @@ def test_statistics_that_go_on_for_ever_are_stopped(tmp_path: Path, monkeypatch:
     )(path)
     monkeypatch.setattr(database, "_TICK", 5_000)
     monkeypatch.setattr(database, "_STEPS", 10_000)
-    with pytest.raises(TraceError, match="found more to look at than the size of the file explains"):
+    with pytest.raises(TraceError, match="found more rows or pages than the size of the file explains"):
         ordinary_tables(path)
 
 
