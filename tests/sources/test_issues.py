@@ -36,8 +36,8 @@ def test_duration_is_missing_until_one_is_known() -> None:
     assert book.rows()[0][4] is None
 
 
-def test_example_is_cut() -> None:
-    """A long example is cut to a length that fits a line."""
+def test_example_is_shortened() -> None:
+    """A long example is shortened to fit a line."""
     book = IssueBook()
     book.add("bad_value", "ts", example="x" * 1000)
     assert book.rows()[0][5] == "x" * EXAMPLE_CHARS

@@ -32,7 +32,7 @@ def test_fill_says_when_the_file_ends() -> None:
 
 
 def test_drop_keeps_the_position_in_the_file() -> None:
-    """What is dropped is counted, so that places in the file can be told."""
+    """Dropped bytes are counted, so that positions in the file are known."""
     feed = Feed(iter([b"abc", b"def"]))
     feed.fill(6)
     feed.drop(4)
@@ -95,7 +95,7 @@ def test_stretches_hold_every_event_once(events: list[object], stretch_bytes: in
 @settings(max_examples=50)
 @given(_EVENTS, st.integers(50, 300))
 def test_stretches_of_flat_events_parse(events: list[object], stretch_bytes: int) -> None:
-    """Where no event holds a list of objects, every boundary is right at once."""
+    """If no event holds a list of objects, the first guess of every boundary is right."""
     buf = ",".join(json.dumps(e) for e in events).encode()
     spans, rest = split(buf, len(buf), stretch_bytes, is_last=True)
     found = [event for a, b in spans for event in json.loads(b"[" + buf[a:b] + b"]")]
@@ -103,7 +103,7 @@ def test_stretches_of_flat_events_parse(events: list[object], stretch_bytes: int
 
 
 def test_one_long_event_gives_no_stretch() -> None:
-    """While an event's end is not in the buffer there is nothing to split."""
+    """An event whose end is not in the buffer is not split."""
     assert split(b'{"name": "' + b"x" * 1000, 1010, 100, is_last=False) == ([], 0)
 
 
@@ -113,13 +113,13 @@ def _truncated() -> Iterator[bytes]:
 
 
 def test_a_truncated_file_ends_at_its_last_byte() -> None:
-    """To salvage: what is there is in the buffer, and the feed says that the end is missing."""
+    """To salvage a file, its bytes are in the buffer, and the feed is marked as truncated."""
     feed = Feed(_truncated(), salvage=True)
     feed.fill(10)
     assert (feed.buffer, feed.is_at_end, feed.is_truncated) == (b"abc", True, True)
 
 
 def test_a_truncated_file_is_an_error_otherwise() -> None:
-    """Somebody may still be writing it."""
+    """A profiler may still be writing it."""
     with pytest.raises(UnfinishedFile):
         Feed(_truncated()).fill(10)

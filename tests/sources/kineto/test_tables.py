@@ -19,7 +19,7 @@ from tests.support.kineto_reading import (
 )
 
 LATE = 200_000_000_000
-"""A time well behind the base, as files of long-running processes have it."""
+"""A time long after the base, as in files of long-running processes."""
 
 
 def _without(made: dict[str, Any], *keys: str) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def test_nothing_else_is_left_out(skips: Raw) -> None:
 
 
 def test_one_of_each_duplicate_is_kept(skips: Raw) -> None:
-    """An event that stands three times in the file is booked once."""
+    """An event that is in the file three times is booked once."""
     assert skips.column("gpu_activity", "name") == ["good", "twice"]
 
 
@@ -91,7 +91,7 @@ def test_books_of_the_trace(skips: Raw) -> None:
 
 
 def test_contracts_hold_with_every_kind_of_skip(skips: Raw) -> None:
-    """All tables are what their contracts say."""
+    """All tables match their contracts."""
     assert_contracts_hold(skips)
 
 
@@ -121,7 +121,7 @@ def test_kernel_at_the_base_is_real(tmp_path: Path) -> None:
 
 
 def test_nothing_that_can_be_booked_is_refused(tmp_path: Path) -> None:
-    """A file whose GPU events all lack their times is refused, and leaves no table behind."""
+    """A file whose GPU events all lack their times is refused, and leaves no table."""
     with pytest.raises(TraceError, match="none can be booked"):
         read_events(tmp_path, [_without(kernel("k", 5, 5), "ts"), launch(1, 1)])
     assert list(tmp_path.rglob("run/*/*.parquet")) == []
@@ -159,7 +159,7 @@ def test_impossible_times_are_left_out_by_name(tmp_path: Path) -> None:
         ),
         (b"[", b"]", "1790857026000005", None),
     ],
-    ids=["absolute", "relative", "base behind the events", "absolute in spite of a base", "bare array"],
+    ids=["absolute", "relative", "base after the events", "absolute in spite of a base", "bare array"],
 )
 def test_times_are_since_the_epoch(
     tmp_path: Path, head: bytes, tail: bytes, ts: str, base: int | None
@@ -196,7 +196,7 @@ RANKS = {
     ),
     "no rank, whatever the pid": (None, "cap.json", "python3", (None, None)),
     "empty rank": ("", "cap.json", None, (None, None)),
-    "empty rank, file name tells": ("", "rank2.json", None, (2, "file_name")),
+    "empty rank, rank in the file name": ("", "rank2.json", None, (2, "file_name")),
 }
 
 
@@ -297,7 +297,7 @@ def amd(tmp_path_factory: pytest.TempPathFactory) -> Raw:
 
 
 def test_amd_is_told_by_its_versions(amd: Raw) -> None:
-    """Keys of HIP or roctracer tell the vendor; an empty device name is missing."""
+    """Keys of HIP or roctracer give the vendor; an empty device name is no name."""
     assert amd.trace("vendor", "gpu_name") == ("amd", None)
 
 
@@ -444,7 +444,7 @@ def test_annotation_and_its_gpu_twin_are_told_apart(full: Raw) -> None:
 
 
 def test_full_trace_keeps_contracts(full: Raw) -> None:
-    """All columns have the types that the contracts say."""
+    """All columns have the types of their contracts."""
     assert_contracts_hold(full)
 
 
@@ -467,7 +467,7 @@ def test_activity_ids_follow_device_stream_and_time(tmp_path: Path) -> None:
 
 
 def test_event_without_name_lands(tmp_path: Path) -> None:
-    """A missing name costs no event."""
+    """An event without a name is not lost."""
     raw = read_events(
         tmp_path,
         [

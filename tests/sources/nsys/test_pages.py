@@ -74,7 +74,7 @@ def test_a_page_of_text_is_no_page_of_a_tree(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (with_tree(KERNELS, chain(DEEPEST)), "more than 20 levels"),
         (with_tree(KERNELS, fan(3)), "is not in the file, or is used twice"),
@@ -82,9 +82,9 @@ def test_a_page_of_text_is_no_page_of_a_tree(tmp_path: Path) -> None:
     ],
     ids=["deep", "shared", "ring"],
 )
-def test_a_tree_that_sqlite_would_not_leave_is_refused(tmp_path: Path, make: Make, said: str) -> None:
+def test_a_tree_that_sqlite_would_not_leave_is_refused(tmp_path: Path, make: Make, message: str) -> None:
     """One level too many; children that are the same page; a page that is its own child."""
-    with pytest.raises(sqlite3.DatabaseError, match=said):
+    with pytest.raises(sqlite3.DatabaseError, match=message):
         _walked(tmp_path / "a.sqlite", make)
 
 
