@@ -62,7 +62,8 @@ def audit(
     form: ReportOption = "table",
     raw: RawOption = False,
 ) -> None:
-    """Compare the all-reduces of a step, by kind and position, with what the model and its parallelism need."""
+    """Compare the all-reduces of a step, by kind and position, with what the model and its parallelism
+    need."""
     from pipeline.analyses.audit.audit import audit as ask
 
     _print(context.obj, [run], lambda con, found: ask(con, found[0]), form, raw=raw)
@@ -225,7 +226,8 @@ def speculate(
     form: ReportOption = "table",
     raw: RawOption = False,
 ) -> None:
-    """Estimate the cost of a verification pass of speculative decoding, and the break-even acceptance rate."""
+    """Estimate the cost of a verification pass of speculative decoding, and the break-even acceptance
+    rate."""
     from pipeline.analyses.whatif.whatif import speculate_reports
     from pipeline.lake.selection import select_runs
 

@@ -117,9 +117,9 @@ def _writing(home: Home, progress: Progress) -> Iterator[Outcome]:
             write_database(home)
             tidy(home)
         except (OSError, duckdb.Error) as error:
+            text = f"{home.root}: the home cannot be used: {describe_error(error)}"
             raise home_error(home.root, error) or HomeError(
-                f"{home.root}: the home cannot be used: {describe_error(error)}. No data is lost: re-run once this "
-                "is fixed."
+                f"{text}. No data is lost: re-run once this is fixed."
             ) from error
 
 

@@ -1,4 +1,4 @@
-"""Where things are: what waits, what is in work, what is quarantined and why, the runs, the disk; and the
+"""The state of a home: waiting files, running processes, the quarantine, the runs and the disk; and the
 issues of readers."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipeline.sources.names import as_text
 
 
 def status_rows(home: Home) -> tuple[list[str], list[list[Any]]]:
-    """One row per waiting file, writer at work, quarantined file, run, and folder that takes disk space."""
+    """One row per waiting file, running process, quarantined file, run, and folder that takes disk space."""
     dropped = waiting(home.inbox)
     rows: list[list[Any]] = [["inbox", str(item.place), item.run_name, _state(item)] for item in dropped]
     rows += [["in work", name, None, state] for name, state in home.at_work()]
@@ -38,13 +38,13 @@ def status_rows(home: Home) -> tuple[list[str], list[list[Any]]]:
 
 
 def _state(item: InboxItem) -> str:
-    """Why a file of the inbox waits."""
+    """Why a file of the inbox is waiting."""
     return str(item.problem) if isinstance(item.problem, HeldFile) else not_settled(item) or "ready"
 
 
 def _run_rows(home: Home) -> list[list[Any]]:
-    """One row per run and source, those that cannot be read with the reason; or the reason why no run can be
-    read.
+    """One row per run and source, with the reason for those that cannot be read; or the reason why no run can
+    be read.
 
     Raises UsageError for a home of a newer version.
     """

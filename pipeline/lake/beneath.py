@@ -1,9 +1,8 @@
-"""What lies below a folder that other users may write to: list it, open it and move it without following a
-link.
+"""Work below a folder that other users may write to: list, open and move files without following a link.
 
-A path is looked up again by every call that takes it, so whoever may write to the folder can exchange what it
+Every call that takes a path looks it up again, so a user who may write to the folder can exchange what it
 names between two calls. Everything here goes from the folder's descriptor to the file's, never through a
-symbolic link, and judges what it opened.
+symbolic link, and examines what it opened.
 """
 
 from __future__ import annotations
@@ -44,8 +43,7 @@ class Entry:
     it.
 
     Kinds: a regular file, an nsys export (a folder), a symbolic link, a pipe or the like, a folder that
-    cannot be listed, one nested too deep to be looked at, and one that holds more than is looked at in one
-    go.
+    cannot be listed, one nested too deep, and one that holds more entries than one pass reads.
     """
 
     place: Path
@@ -72,8 +70,8 @@ def folder(root: Path, parts: Iterable[str] = ()) -> Iterator[int]:
 
 
 def entries(root: Path, *, hidden: bool = False) -> list[Entry]:
-    """Everything below a folder, by path; never raises for what is in it. Hidden names are left out unless
-    asked for."""
+    """Everything below a folder, by path; never raises because of its contents. Hidden names are left out
+    unless `hidden`."""
     found: list[Entry] = []
     waiting: list[tuple[tuple[str, ...], int]] = [((), 0)]
     budget = MAX_ENTRIES
@@ -101,8 +99,8 @@ def entries(root: Path, *, hidden: bool = False) -> list[Entry]:
 def _listed(
     root: Path, parts: tuple[str, ...], budget: int, *, hidden: bool
 ) -> tuple[list[tuple[str, os.stat_result]] | Entry, int]:
-    """Names and states in one folder, and how many more may be looked at; an Entry for a folder that is
-    closed."""
+    """Names and states in one folder, and the rest of the budget; an Entry for a folder that cannot be
+    listed."""
     found: list[tuple[str, os.stat_result]] = []
     try:
         with folder(root, parts) as handle, os.scandir(handle) as listing:
@@ -118,7 +116,7 @@ def _listed(
             errno.ENOENT,
             errno.ENOTDIR,
             errno.ELOOP,
-        }:  # taken away or exchanged just now
+        }:  # removed or exchanged just now
             return [], budget
         return Entry(Path(*parts), "closed", note=error.strerror or str(error)), budget
     return found, budget
@@ -139,14 +137,14 @@ def _link_text(root: Path, parts: tuple[str, ...]) -> str:
 
 
 def _export(parts: tuple[str, ...], inode: int, listed: list[tuple[str, os.stat_result]]) -> Entry:
-    """`note`: the first name in it that is no regular file, if any."""
+    """`note`: the first name in it that is not a regular file, if any."""
     odd = next((name for name, status in sorted(listed) if not stat.S_ISREG(status.st_mode)), "")
     size_bytes = sum(status.st_size for _, status in listed)
     return Entry(Path(*parts), "export", size_bytes, max(status.st_mtime for _, status in listed), inode, odd)
 
 
 def kind_of(mode: int) -> str:
-    """What a file's mode says it is, in words; empty for a regular file."""
+    """The kind of file that a mode means, in words; empty for a regular file."""
     kinds = {
         stat.S_IFDIR: "a folder",
         stat.S_IFIFO: "a pipe",
@@ -158,7 +156,7 @@ def kind_of(mode: int) -> str:
 
 
 class Replaced(OSError):
-    """What lies at a path is not what was read from there: someone put something else in its place."""
+    """The file at a path is not the one that was read: it was replaced."""
 
 
 def move(
@@ -169,8 +167,8 @@ def move(
 
     `aside`: a folder of ours on the target's file system. With it, what is moved becomes ours: it is put into
     folders of ours only, an nsys export file by file, and it may come from another file system. Raises
-    OSError: FileNotFoundError for what was taken away, Replaced for what was exchanged (that stays where it
-    is).
+    OSError: FileNotFoundError for a file that was removed, Replaced for one that was exchanged (that stays
+    where it is).
     """
     owners = None if aside is None else {os.geteuid(), os.stat(target_root).st_uid}
     with (
@@ -197,7 +195,7 @@ def move(
 
 
 def free_place(root: Path, place: Path) -> Path:
-    """Where `move` with `aside` puts something for which this place is wanted; its folder is made. Raises
+    """The place where `move` with `aside` puts something that should go here; its folder is made. Raises
     OSError."""
     with _made(root, place.parent.parts, {os.geteuid(), os.stat(root).st_uid}) as (handle, parts):
         return Path(*parts, _free(handle, place.name))
@@ -205,7 +203,7 @@ def free_place(root: Path, place: Path) -> Path:
 
 def _must_be(found: os.stat_result, inode: int, source: Path) -> None:
     if found.st_ino != inode:
-        raise Replaced(errno.ESTALE, "something else was put in its place", str(source))
+        raise Replaced(errno.ESTALE, "it was replaced by another file", str(source))
 
 
 @contextmanager

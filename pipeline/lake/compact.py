@@ -30,7 +30,7 @@ def compact_runs(home: Home, run_ids: list[str]) -> str:
     """Copy the marts and check results of these runs into a new generation and serve them from there. Returns
     its name.
 
-    Their folders stay for readers that have them open; `remove_compacted` takes them away. Raises ModelError.
+    Their folders stay for readers that have them open; `remove_compacted` removes them. Raises ModelError.
     """
     gen = uuid.uuid4().hex[:12]
     try:
@@ -101,7 +101,7 @@ def compactable(home: Home, older_than_s: float) -> list[str]:
 
 def remove_compacted(home: Home, grace_s: float) -> None:
     """Remove the folders of runs that have been served from a generation for the grace time, and generations
-    that serve nobody."""
+    that serve no run."""
     manifest = settle(home)
     for run_id, gen in manifest.serves.items():
         if time.time() - manifest.made_at[gen] >= grace_s:

@@ -1,4 +1,4 @@
-"""Marts to CSV or Parquet, with a manifest that says what the numbers were made from."""
+"""Export marts as CSV or Parquet, with a manifest of the inputs and versions behind the numbers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _KEYS = ("run_id", "source", "trace_id", "rank", "device", "step", "phase")
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written, and its manifest: none beside a device or a FIFO."""
+    """The file that was written, and its manifest: none beside a device or a FIFO."""
 
     path: Path
     manifest: Path | None
@@ -56,8 +56,8 @@ def export_run(
 ) -> Exported:
     """Write one mart of one run and its manifest. Raises UsageError for a run or mart that does not exist.
 
-    A device, a FIFO or an open file is written into, without a manifest. `raw`: CSV keeps texts that a
-    spreadsheet would run.
+    A device, a FIFO or an open file is written into, without a manifest. `raw`: CSV keeps text that a
+    spreadsheet would run as a formula.
     """
     run_id = run_id_of(home, run)
     table = _table(mart, run_id, form, wide=wide, raw=raw)
@@ -88,8 +88,8 @@ def export_run(
 
 @contextmanager
 def _aside(home: Home, target: Path, *, is_in_home: bool) -> Iterator[Path]:
-    """A folder on the target's filesystem to write in; what a killed export leaves in the home's is removed
-    by the next writer."""
+    """A folder on the target's filesystem to write in; what a killed export leaves in the home is removed by
+    the next writer."""
     hidden = destination.hidden_beside(target)
     hidden.parent.mkdir(parents=True, exist_ok=True)
     if is_in_home:
@@ -125,7 +125,7 @@ def export_built(home: Home, verdicts: dict[str, str], say: Say) -> None:
 
 
 def run_verdict(home: Home, run_id: str) -> str:
-    """The worst verdict of a run's sources on its present build."""
+    """The worst verdict of a run's sources on its current build."""
 
     def read() -> set[str]:
         with opened(home) as con:
@@ -191,7 +191,7 @@ def _write_frame(frame: pl.DataFrame, table: _Table, aside: Path) -> None:
 def _table(mart: str, run_id: str, form: Format, *, wide: bool, raw: bool) -> _Table:
     known = contracts("marts")
     if wide and mart != DEFAULT_MART:
-        raise UsageError(f"--wide is a form of {DEFAULT_MART}, not of {mart}")
+        raise UsageError(f"--wide is available for {DEFAULT_MART}, not for {mart}")
     if mart not in known:
         raise UsageError(f"no mart {mart!r}; known marts: {', '.join(known)}")
     is_guarded = form == "csv" and not raw

@@ -27,7 +27,7 @@ def judge(con: duckdb.DuckDBPyConnection, asked: list[Result]) -> list[Result]:
     """Run the contract suites on the marts' frames and judge the SQL checks' counts.
 
     Returns the SQL results with one result per contract. Raises CheckError if an expectation itself fails to
-    run: that is no statement about the data.
+    run: that says nothing about the data.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # great_expectations and its dependencies warn about themselves
@@ -63,13 +63,13 @@ def _validate(gx: Any, context: Any, source: Any, name: str, frame: Any, expecta
             isinstance(v, dict) and v.get("raised_exception") for v in raised.values()
         ):
             raise CheckError(
-                f"expectation {result.expectation_config.type} on {name} cannot be carried out: {raised}"
+                f"expectation {result.expectation_config.type} on {name} cannot be run: {raised}"
             )
     return found
 
 
 def _of_check(gxe: Any, asked: Result) -> Any:
-    """No row may be wrong; what is for information may have any number of them."""
+    """No row may be wrong; a check of severity info may find any number."""
     limit = {"min_value": 0} if asked.severity == "info" else {"max_value": 0}
     notes = {"notes": {"format": "string", "content": [f"{asked.severity}: {asked.means}", asked.todo]}}
     return gxe.ExpectColumnValuesToBeBetween(

@@ -150,7 +150,7 @@ def test_compact_says_how_many_runs(built: Home, tmp_path: Path, call: Callable[
     ("arguments", "says"),
     [
         (["--workers", "0"], "--workers"),
-        (["--memory-limit", "much"], "is no size"),
+        (["--memory-limit", "much"], "is not a size"),
         (["--scheduler", "nowhere"], "nowhere"),
     ],
 )
@@ -185,7 +185,7 @@ def test_build_exits_4_when_a_model_fails(
     [
         (["show", "none"], "no run 'none'; known runs: 2026, a"),
         (["show", "a", "--phase", "verify"], "it has decode, prefill"),
-        (["query", "DELETE FROM runs"], "not a reading statement"),
+        (["query", "DELETE FROM runs"], "not a read-only statement"),
         (["query", "SELECT nothing"], "nothing"),
         (["export", "--mart", "nonsense"], "no mart 'nonsense'"),
         (["export", "--output", "-"], "--output takes one run"),

@@ -342,7 +342,7 @@ def test_a_scheduler_that_is_gone_ends_the_run(tmp_path: Path, filled: Home, how
         made.add(_slow(marker))
         command = _command(filled.root, "--scheduler", made.address, patience_s=15.0)
         _until(marker.exists, command)
-        assert filled.at_work() == [("writer", "a writer is at work")]
+        assert filled.at_work() == [("writer", "a writer is running")]
         made.scheduler.send_signal(how)
         said = _refused(filled, command)
         assert f"the Dask scheduler at {made.address}" in said
@@ -410,8 +410,8 @@ def addresses() -> Iterator[dict[str, str]]:
         ("unknown host", "no Dask scheduler answers at ADDRESS: "),
         ("silent", "no Dask scheduler answers at ADDRESS: no answer in time."),
         ("web", "no Dask scheduler answers at ADDRESS: no answer in time."),
-        ("talker", "what answers at ADDRESS is no Dask scheduler that distributed"),
-        ("no address", "ADDRESS is no address of a Dask scheduler: "),
+        ("talker", "what answers at ADDRESS is not a Dask scheduler that distributed"),
+        ("no address", "ADDRESS is not an address of a Dask scheduler: "),
     ],
 )
 def test_an_address_without_scheduler_is_refused(

@@ -248,7 +248,7 @@ MERGED = (
 )
 CUT_OFF = ("the end of the file", "copy or record it again")
 SEVERAL = ("more data", "one JSON document", "one file per rank")
-NO_FILE = ("the path", "which is no regular file", "a trace file", "Name the trace files")
+NO_FILE = ("the path", "which is not a regular file", "a trace file", "Name the trace files")
 LINK = ("a symbolic link to", "the file itself", "stepledger ingest")
 
 REFUSED = {

@@ -136,7 +136,7 @@ def test_a_link_in_an_export_is_refused(home: Home, target: str) -> None:
     for name in ("a.parquet", "StringIds.parquet"):
         (folder / name).touch()
     (folder / "b.parquet").symlink_to(target)
-    assert "b.parquet in it: found something that is no regular file" in str(only(home).problem)
+    assert "b.parquet in it: found something that is not a regular file" in str(only(home).problem)
 
 
 def test_a_link_is_as_old_as_itself(home: Home, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_link_is_as_old_as_itself(home: Home, tmp_path: Path) -> None:
 def test_an_unfinished_gz_stays_in_the_inbox(
     home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A gz without its end may still be arriving when it has been still for some seconds; that is no
+    """A gz without its end may still be arriving when it has not changed for some seconds; that is no
     failure."""
     whole = rank_trace(tmp_path / "x-rank-0.json.gz").read_bytes()
     assert gzip.decompress(whole)

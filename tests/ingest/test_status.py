@@ -67,7 +67,7 @@ def test_the_disk_of_each_layer_is_told(home: Home) -> None:
 def test_who_is_at_work_is_told(home: Home) -> None:
     """A writer that holds the home, as long as it does."""
     with home.writing(lambda _: None):
-        assert stated(home) == [["in work", "writer", None, "a writer is at work"]]
+        assert stated(home) == [["in work", "writer", None, "a writer is running"]]
     assert stated(home) == []
 
 
@@ -88,7 +88,7 @@ def test_files_in_the_inbox_are_ready_or_say_what_they_wait_for(home: Home, tmp_
     states = [row[3] for row in rows]
     assert states[0] == states[3] == "ready"
     assert states[1] == ".part marks an unfinished copy"
-    assert states[2].endswith("run again when it has been still for 5 s")
+    assert states[2].endswith("run again when it has not changed for 5 s")
 
 
 def test_what_is_quarantined_says_why(home: Home, tmp_path: Path) -> None:

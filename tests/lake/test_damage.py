@@ -39,7 +39,7 @@ CASES = [pytest.param(layer, kind, id=f"{layer}-{kind}") for layer in FILES for 
 SOME_CASES = [pytest.param(layer, kind, id=f"{layer}-{kind}") for layer in FILES for kind in SOME]
 TODO: dict[Layer, str] = {
     "raw": "run `stepledger forget Hurt` and put the originals from archive/Hurt back into the inbox",
-    "config": "give the run's facts again with `stepledger describe Hurt`",
+    "config": "record the run's facts again with `stepledger describe Hurt`",
     "marts": "run `stepledger build Hurt`",
     "quality": "run `stepledger build Hurt`",
 }

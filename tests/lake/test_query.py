@@ -257,7 +257,7 @@ def test_reading_works(built: Home, places: dict[str, str], sql: str, columns: l
 
 def test_a_refusal_says_what_was_found_and_what_to_ask_instead(built: Home) -> None:
     """The user reads it and knows."""
-    with pytest.raises(UsageError, match=r"DELETE is not a reading statement\. Ask with one SELECT"):
+    with pytest.raises(UsageError, match=r"DELETE is not a read-only statement\. Use one SELECT"):
         run_query(built, "DELETE FROM runs")
 
 
@@ -303,7 +303,7 @@ def test_a_value_that_memory_cannot_hold_is_a_usage_error(built: Home, sql: str,
     done = command("--home", built.root, "query", sql, "--format", form)
     assert (done.returncode, done.stdout) == (ExitCode.USAGE, ""), done.stderr
     assert "Out of Memory" in done.stderr
-    assert "needs more memory than it may take. Ask for fewer or shorter values" in done.stderr
+    assert "needs more memory than allowed. Select fewer or shorter values" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -322,7 +322,7 @@ def test_an_answer_too_large_as_text_is_a_usage_error(built: Home, tmp_path: Pat
             stdout=out, stderr=subprocess.PIPE, text=True, check=False, timeout=HANG_S, env=environment(),
         )  # fmt: skip
     assert done.returncode == ExitCode.USAGE, done.stderr
-    assert "needs more memory than it may take" in done.stderr
+    assert "needs more memory than allowed" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -353,7 +353,7 @@ def test_no_memory_for_a_thread_is_a_usage_error(built: Home, monkeypatch: pytes
 
 @pytest.mark.parametrize(
     ("sql", "says"),
-    [(b"SELECT '\xff'", "not UTF-8: invalid start byte at byte 9"), (b"SELECT 1\0", "holds a NUL byte")],
+    [(b"SELECT '\xff'", "not UTF-8: invalid start byte at byte 9"), (b"SELECT 1\0", "contains a NUL byte")],
 )
 def test_a_statement_on_stdin_that_is_no_text_is_a_usage_error(built: Home, sql: bytes, says: str) -> None:
     """It says where."""
@@ -376,7 +376,7 @@ def test_a_statement_from_a_windows_editor_is_read(built: Home) -> None:
 
 @pytest.mark.parametrize(
     ("sql", "says"),
-    [("SELECT '\udcff'", "not UTF-8: surrogates not allowed"), ("SELECT 1\0", "holds a NUL byte")],
+    [("SELECT '\udcff'", "not UTF-8: surrogates not allowed"), ("SELECT 1\0", "contains a NUL byte")],
 )
 def test_a_statement_that_is_no_text_is_a_usage_error(built: Home, sql: str, says: str) -> None:
     """Bytes of the command line that are no UTF-8 come as surrogates."""
@@ -565,7 +565,7 @@ def test_a_rebuild_behind_the_first_row_is_an_error_that_asks_to_repeat(built: H
     with open_query(home, "FROM range(50_000)") as answer:
         next(answer.rows)
         _rebuild(home, "a")
-        with pytest.raises(UsageError, match=r"rebuilt while the answer was printed.*ask again"):
+        with pytest.raises(UsageError, match=r"rebuilt while the rows were printed.*run the query again"):
             list(answer.rows)
 
 

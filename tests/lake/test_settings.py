@@ -50,7 +50,7 @@ def test_a_relative_homes_spill_folder_is_absolute(tmp_path: Path, monkeypatch: 
 )
 def test_a_wrong_setting_is_said(tmp_path: Path, text: str) -> None:
     """The file, the key and what may stand there."""
-    with pytest.raises(UsageError, match=r"settings\.toml|is no size"):
+    with pytest.raises(UsageError, match=r"settings\.toml|is not a size"):
         load_settings(_home(tmp_path, text))
 
 

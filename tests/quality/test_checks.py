@@ -389,5 +389,5 @@ def test_a_check_that_cannot_be_carried_out_is_an_error_and_no_finding(
     con: duckdb.DuckDBPyConnection, sql: str
 ) -> None:
     """A fault of the check never becomes a statement about the data."""
-    with pytest.raises(CheckError, match=r"sql/checks/broken\.sql cannot be carried out"):
+    with pytest.raises(CheckError, match=r"sql/checks/broken\.sql cannot be run"):
         ask(con, Check("broken", "fail", "It.", "That.", sql))

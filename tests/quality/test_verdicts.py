@@ -218,7 +218,7 @@ def test_a_check_that_raises_costs_no_other_run_its_verdict(
     def ask_or_raise(con: duckdb.DuckDBPyConnection, check: Check) -> Finding:
         run_id = duck.scalar(con, "SELECT min(run_id) FROM run_facts")
         if run_id == "first":
-            raise CheckError("sql/checks/x.sql cannot be carried out")
+            raise CheckError("sql/checks/x.sql cannot be run")
         return ask(con, check)
 
     monkeypatch.setattr("pipeline.quality.verdicts.ask", ask_or_raise)
@@ -229,7 +229,7 @@ def test_a_check_that_raises_costs_no_other_run_its_verdict(
     monkeypatch.setattr("pipeline.progress.Progress.say", lambda _self, text: told.append(text))
     done = call(home, "run")
     assert done.exit_code == ExitCode.BUG
-    assert "run first: sql/checks/x.sql cannot be carried out" in told
+    assert "run first: sql/checks/x.sql cannot be run" in told
     assert verdicts(home) == {"first": "unchecked", "second": "fail"}
 
 
@@ -322,7 +322,7 @@ def test_check_of_what_is_not_there_is_wrong_usage(judged: Home, tmp_path: Path)
 @pytest.mark.parametrize(
     ("broken", "code", "said"),
     [
-        ("check", ExitCode.BUG, "not checked: run fine: sql/checks/x.sql cannot be carried out"),
+        ("check", ExitCode.BUG, "not checked: run fine: sql/checks/x.sql cannot be run"),
         (
             "mart",
             ExitCode.MODEL,
@@ -345,7 +345,7 @@ def test_check_goes_on_with_the_other_runs(
 
         def ask_or_raise(con: duckdb.DuckDBPyConnection, check: Check) -> Finding:
             if duck.scalar(con, "SELECT min(run_id) FROM run_facts") == "fine":
-                raise CheckError("sql/checks/x.sql cannot be carried out")
+                raise CheckError("sql/checks/x.sql cannot be run")
             return ask(con, check)
 
         monkeypatch.setattr("pipeline.quality.verdicts.ask", ask_or_raise)
