@@ -21,8 +21,9 @@ from pipeline import __version__
 from pipeline.errors import StepledgerError, TraceError, UsageError, home_trouble
 from pipeline.ingest.inbox import InboxItem
 from pipeline.lake.atomic import write_file
-from pipeline.lake.beneath import Replaced, entries, folder, free_place, move
+from pipeline.lake.beneath import entries, folder
 from pipeline.lake.home import Home
+from pipeline.lake.moving import Replaced, free_place, move
 from pipeline.sources.names import as_text
 
 _OLD_REASON = ".reason.json"

@@ -24,7 +24,7 @@ from pipeline.ingest.ingest import build, drain, ingest, stale
 from pipeline.ingest.land import land
 from pipeline.ingest.quarantine import quarantined
 from pipeline.ingest.tasks import Landing
-from pipeline.lake.beneath import move
+from pipeline.lake.moving import move
 from pipeline.lake.database import write_database
 from pipeline.lake.home import Home
 from pipeline.lake.settings import Settings
