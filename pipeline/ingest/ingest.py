@@ -91,7 +91,7 @@ def build(
 
 def stale(home: Home) -> list[str]:
     """Runs whose marts differ from what their files, rules and models would give now."""
-    return stale_runs(home, load_rules(home.user_rules))
+    return stale_runs(home, load_rules(home.user_rules, home.user_markers))
 
 
 def describe_runs(home: Home, run_ids: list[str], facts: dict[str, Any], progress: Progress) -> Outcome:
