@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from pipeline import __version__
-from pipeline.cli import describe, ingesting, lake, questions, tables
+from pipeline.cli import describe, ingesting, lake, questions, tables, whatif
 from pipeline.cli.help import Commands, register
 from pipeline.cli.options import FormatOption, RawOption, leave, say
 from pipeline.cli.runs import RunsArgument
@@ -118,6 +118,7 @@ ingesting.add_to(app, _TABLES)
 register(app, show, "stepledger show my-run --phase decode", _TABLES)
 tables.add_to(app, _TABLES)
 questions.add_to(app, _QUESTIONS)
+whatif.add_to(app, _QUESTIONS)
 describe.add_to(app, _HOME)
 lake.add_to(app, _HOME)
 register(app, rules, "stepledger rules --explain ncclDevKernel_AllReduce_Sum_bf16_RING_LL", _HOME)

@@ -78,15 +78,7 @@ def build_in(folder: Path) -> str | None:
     file = folder / "run_facts.parquet"
     if is_damaged(file):
         return None
+    scan = f"read_parquet({duck.files(folder, file.name)}, hive_partitioning = false)"
     with duck.in_memory() as con, suppress(duckdb.Error):
-        return str(
-            duck.scalar(
-                con,
-                (
-                    f"SELECT min(build_id) FROM read_parquet({duck.files(folder, file.name)}, "
-                    "hive_partitioning "
-                    "= false)"
-                ),
-            )
-        )
+        return str(duck.scalar(con, f"SELECT min(build_id) FROM {scan}"))
     return None

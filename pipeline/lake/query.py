@@ -74,8 +74,7 @@ def open_query(home: Home, sql: str, timeout_s: float = TIMEOUT_S) -> Iterator[A
         timeout_s,
         (
             f"the query was not finished after {timeout_s:g} s and was stopped; select less, or allow more "
-            "with "
-            "--timeout SECONDS (0: no limit)"
+            "with --timeout SECONDS (0: no limit)"
         ),
     )
     with ExitStack() as session:
