@@ -46,12 +46,12 @@ class WorkerDied(StepledgerError):
     """The process that did a task was killed, and killed again when it did that task alone."""
 
 
-_HOME_TROUBLE = {
+_HOME_PROBLEMS = {
     errno.ENOSPC: "its disk is full",
     errno.EDQUOT: "its quota is used up",
     errno.EROFS: "it is read-only",
 }
-_HOME_TEXTS = {os.strerror(number): trouble for number, trouble in _HOME_TROUBLE.items()}
+_HOME_TEXTS = {os.strerror(number): problem for number, problem in _HOME_PROBLEMS.items()}
 _WRITE_FAILED = re.compile(rf'\\?": ({"|".join(map(re.escape, _HOME_TEXTS))})(?:",|$)')
 """How DuckDB ends what it reports of a file that it could not write: the path in quotes, then the text of
 errno."""
@@ -64,7 +64,7 @@ def home_trouble(error: BaseException) -> str | None:
     An OSError has an errno. DuckDB has text only: it counts in DuckDB's own I/O errors, at a fixed position.
     No other text counts, since it may quote a file.
     """
-    return next((found for one in causes(error) if (found := _trouble(one)) is not None), None)
+    return next((found for one in causes(error) if (found := _problem(one)) is not None), None)
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
@@ -77,9 +77,9 @@ def causes(error: BaseException) -> Iterator[BaseException]:
         at = at.__cause__ or at.__context__
 
 
-def _trouble(error: BaseException) -> str | None:
+def _problem(error: BaseException) -> str | None:
     if isinstance(error, OSError):
-        return _HOME_TROUBLE.get(error.errno or 0)
+        return _HOME_PROBLEMS.get(error.errno or 0)
     duckdb = sys.modules.get("duckdb")  # not imported here: commands that need no database start without it
     if duckdb is None:
         return None

@@ -46,8 +46,8 @@ def folder() -> Iterator[Path]:
             handle = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
             lock.take(handle)
         except OSError as error:
-            trouble = f"no temporary folder can be made: {error.strerror}. Choose another with TMPDIR."
-            raise UsageError(f"{root}: {trouble}") from error
+            problem = f"no temporary folder can be made: {error.strerror}. Choose another with TMPDIR."
+            raise UsageError(f"{root}: {problem}") from error
         try:
             yield made
         finally:

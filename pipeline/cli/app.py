@@ -147,9 +147,9 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(int(ExitCode.OK))
     except Exception as error:
-        if (trouble := home_trouble(error)) is None:
+        if (problem := home_trouble(error)) is None:
             say(*traceback.format_exc().splitlines(), err=True)
             sys.exit(int(ExitCode.BUG))
-        _fail(f"{trouble}: {error}", ExitCode.USAGE)
+        _fail(f"{problem}: {error}", ExitCode.USAGE)
     except KeyboardInterrupt:
         sys.exit(int(ExitCode.INTERRUPTED))

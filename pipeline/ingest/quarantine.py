@@ -44,8 +44,8 @@ def quarantine(home: Home, item: InboxItem, error: StepledgerError) -> Path:
     """
     try:
         place = free_place(home.quarantine, item.place)
-    except OSError as trouble:
-        raise _cannot_move(item, home.quarantine, trouble) from trouble
+    except OSError as problem:
+        raise _cannot_move(item, home.quarantine, problem) from problem
     note = _note(home, place)
     write_file(note, _reason(item, place, error))
     try:

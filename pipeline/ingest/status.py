@@ -13,7 +13,7 @@ from pipeline.lake.atomic import size_of
 from pipeline.lake.damage import damaged_runs
 from pipeline.lake.home import Home
 from pipeline.lake.manifest import Manifest
-from pipeline.lake.reading import opened, say_left_out, stable
+from pipeline.lake.reading import opened, print_left_out, stable
 from pipeline.lake.versions import refuse_newer
 from pipeline.lake.views import left_out_of
 from pipeline.sources.issues import issue_codes
@@ -91,7 +91,7 @@ def _issues(home: Home) -> tuple[list[tuple[Any, ...]], dict[str, str]]:
 def issue_rows(home: Home) -> tuple[list[str], list[list[Any]]]:
     """Issues of all files by run and code, worst first, with what they mean and what to do."""
     found, left_out = stable(home, lambda: _issues(home), across_runs=True)
-    say_left_out(left_out)
+    print_left_out(left_out)
     columns = ["run_id", "severity", "code", "event_class", "events", "gpu_ns", "example", "meaning", "todo"]
     texts = issue_codes()
     return columns, [

@@ -20,7 +20,7 @@ from pipeline import duck
 from pipeline.errors import UsageError
 from pipeline.lake.builds import builds
 from pipeline.lake.home import Home
-from pipeline.lake.reading import reading, say_left_out, stable
+from pipeline.lake.reading import print_left_out, reading, stable
 from pipeline.lake.views import left_out_of
 
 _T = TypeVar("_T")
@@ -92,7 +92,7 @@ def open_query(home: Home, sql: str, timeout_s: float = TIMEOUT_S) -> Iterator[A
 
         try:
             columns, stream, held = stable(home, begin, across_runs=True)
-            say_left_out(stream.left_out)
+            print_left_out(stream.left_out)
             yield Answer(columns, chain(held, stream.rest()), stream.is_plan)
         except MemoryError as error:
             raise UsageError(_TOO_LARGE.format("Out of Memory")) from error
@@ -105,8 +105,8 @@ def _refuse_no_text(sql: str) -> None:
     try:
         sql.encode()
     except UnicodeEncodeError as error:
-        trouble = f"{error.reason} at character {error.start + 1}"
-        raise UsageError(f"the statement is not UTF-8: {trouble}") from error
+        problem = f"{error.reason} at character {error.start + 1}"
+        raise UsageError(f"the statement is not UTF-8: {problem}") from error
 
 
 @contextmanager

@@ -109,7 +109,7 @@ def stable(home: Home, read: Callable[[], _T], *, across_runs: bool = False) -> 
     raise UsageError("runs are being rebuilt continuously; try again when the writer has finished")
 
 
-def say_left_out(left_out: Mapping[str, str]) -> None:
+def print_left_out(left_out: Mapping[str, str]) -> None:
     """Name on stderr the runs that an answer over all runs leaves out."""
     for run_id, why in [*left_out.items()][:_NAMED]:
         sys.stderr.write(f"left out: run {run_id}: {printable(why)}\n")

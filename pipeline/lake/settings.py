@@ -50,13 +50,13 @@ def size_bytes(text: str) -> float:
 
 def load_settings(home: Home, *, workers: int | None = None, memory_limit: str | None = None) -> Settings:
     """The settings in force. Raises UsageError for an invalid settings.toml or value."""
-    said = _read(home.root / SETTINGS_TOML)
+    given = _read(home.root / SETTINGS_TOML)
     if workers is not None:
-        said["workers"] = workers
+        given["workers"] = workers
     if memory_limit is not None:
-        said["memory_limit"] = memory_limit
+        given["memory_limit"] = memory_limit
     found = Settings(workers=os.cpu_count() or 1)
-    for key, value in said.items():
+    for key, value in given.items():
         if key == "workers" and isinstance(value, int) and not isinstance(value, bool) and value > 0:
             found = replace(found, workers=value)
         elif key == "memory_limit" and isinstance(value, str):

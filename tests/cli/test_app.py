@@ -32,7 +32,7 @@ def test_the_commands_are_those_that_people_script() -> None:
     assert {"run", "ingest", "build", "show", "query", "export", "runs", "rules", "demo"} <= set(COMMANDS)
 
 
-def test_version_says_name_and_version() -> None:
+def test_version_prints_name_and_version() -> None:
     """One line."""
     assert CliRunner().invoke(app.app, ["--version"]).stdout == f"stepledger {__version__}\n"
 
@@ -152,7 +152,7 @@ def test_retry_puts_a_file_back_for_the_next_run(
     assert (home.inbox / "r" / "bad.json").is_file()
 
 
-def test_compact_says_how_many_runs(built: Home, tmp_path: Path, call: Callable[..., Called]) -> None:
+def test_compact_prints_the_number_of_runs(built: Home, tmp_path: Path, call: Callable[..., Called]) -> None:
     """Young runs are left; the tables stay the same for everybody."""
     home = copied(built, tmp_path / "home")
     assert call("--home", home.root, "compact")[:2] == (0, "0 runs compacted\n")
@@ -169,7 +169,7 @@ def test_compact_says_how_many_runs(built: Home, tmp_path: Path, call: Callable[
         (["--scheduler", "nowhere"], "nowhere"),
     ],
 )
-def test_means_that_cannot_be_had_are_wrong_usage(
+def test_execution_options_that_cannot_be_met_are_wrong_usage(
     built: Home,
     tmp_path: Path,
     call: Callable[..., Called],
@@ -314,8 +314,9 @@ def test_the_home_can_be_set_by_the_environment(
 
 def test_a_reader_that_stops_early_is_no_failure(built: Home) -> None:
     """`stepledger query ... | head -1` ends quietly with 0."""
+    query = ["query", "FROM range(200000)", "--format", "csv"]
     with subprocess.Popen(
-        [sys.executable, "-m", "pipeline", "--home", built.root, "query", "FROM range(200000)", "--format", "csv"],
+        [sys.executable, "-m", "pipeline", "--home", built.root, *query],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
     ) as process:  # fmt: skip
         assert process.stdout is not None
@@ -333,7 +334,8 @@ sys.argv = ["stepledger", *sys.argv[1:]]
 try:
     app.main()
 finally:
-    print(sorted({"polars", "pyarrow", "great_expectations", "pandas", "numpy"} & sys.modules.keys()), file=sys.stderr)
+    heavy = {"polars", "pyarrow", "great_expectations", "pandas", "numpy"}
+    print(sorted(heavy & sys.modules.keys()), file=sys.stderr)
 """
 
 

@@ -36,7 +36,7 @@ def test_a_commit_never_replaces_a_folder(tmp_path: Path) -> None:
 
 
 def test_an_exchange_without_a_target_is_a_commit(tmp_path: Path) -> None:
-    """The first build leaves nothing old behind."""
+    """The first build leaves no old folder."""
     old = tmp_path / "old"
     old.mkdir()
     exchange_folder(folder(tmp_path / "staged", "new"), tmp_path / "deep" / "target", old)

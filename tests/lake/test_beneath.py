@@ -111,8 +111,8 @@ def kinds_without_rights(root: Path) -> dict[str, str]:
         os.write(write, orjson.dumps(kinds(root)))
         os._exit(0)
     os.close(write)
-    with os.fdopen(read, "rb") as told:
-        found: dict[str, str] = orjson.loads(told.read())
+    with os.fdopen(read, "rb") as pipe:
+        found: dict[str, str] = orjson.loads(pipe.read())
     os.waitpid(child, 0)
     return found
 

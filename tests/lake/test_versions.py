@@ -258,7 +258,7 @@ def test_watch_refuses_a_newer_home(newer: Home) -> None:
     ids=named,
 )
 def test_a_newer_home_without_its_database_is_refused(mine: Home, call: Call, words: list[str]) -> None:
-    """The tables of any run tell."""
+    """The tables of any run show it."""
     with_version(mine, "serve", OURS + 1)
     mine.database.unlink()
     before = fingerprint(mine.root)
@@ -328,7 +328,7 @@ def test_a_database_that_cannot_be_opened_is_named_and_written_again(mine: Home,
     assert call("--home", mine.root, "runs").code == 0
 
 
-def test_the_database_says_who_wrote_it(fresh: Home) -> None:
+def test_the_database_names_its_writer(fresh: Home) -> None:
     """For any client, with what each column means."""
     with duckdb.connect(str(fresh.database), read_only=True) as con:
         assert duck.dicts(con, "FROM written_by") == [
