@@ -24,6 +24,7 @@ from pipeline.lake.damage import BUILT, damage_of, unreadable_file
 from pipeline.lake.dropped import mode_of, same_mode
 from pipeline.lake.home import TEMPLATE, Home
 from pipeline.lake.manifest import Manifest, build_in, settle
+from pipeline.text import counted
 
 
 def compact_runs(home: Home, run_ids: list[str]) -> str:
@@ -65,7 +66,7 @@ def compact_runs(home: Home, run_ids: list[str]) -> str:
     except duckdb.Error as error:
         damage = next((found for run_id in run_ids if (found := unreadable_file(home, run_id, BUILT))), None)
         raise ModelError(
-            f"the marts of {len(run_ids)} runs cannot be compacted: {damage or error}"
+            f"the marts of {counted(len(run_ids), 'run')} cannot be compacted: {damage or error}"
         ) from error
     manifest = settle(home)
     manifest.holds[gen], manifest.made_at[gen] = run_ids, time.time()

@@ -22,6 +22,7 @@ from pipeline.lake.builds import builds
 from pipeline.lake.home import Home
 from pipeline.lake.reading import print_left_out, reading, stable
 from pipeline.lake.views import left_out_of
+from pipeline.text import counted
 
 _T = TypeVar("_T")
 TIMEOUT_S = 600.0
@@ -231,5 +232,5 @@ def _only(con: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
     except duckdb.Error as error:
         raise UsageError(str(error)) from error
     if len(statements) != 1:
-        raise UsageError(f"found {len(statements)} statements, wanted one. {_ADVICE}")
+        raise UsageError(f"found {counted(len(statements), 'statement')}, wanted one. {_ADVICE}")
     return statements[0]
