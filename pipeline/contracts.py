@@ -22,7 +22,8 @@ Layer = Literal["raw", "marts", "config", "quality"]
 class Column:
     """One column: its DuckDB type, meaning, range and allowed values.
 
-    `values_from` is `categories` or `rollups`: the allowed values are those of schemas/categories.toml.
+    `values_from`: the allowed values are the names in schemas/categories.toml (`categories`, `rollups`) or in
+    schemas/interconnects.toml (`interconnects`).
     """
 
     name: str
@@ -97,7 +98,7 @@ class Shared:
         values = fields.pop("values", [])
         if (listed := fields.get("values_from")) in self.values:
             values = self.values[fields.pop("values_from")]
-        elif listed not in (None, "categories", "rollups"):
+        elif listed not in (None, "categories", "rollups", "interconnects"):
             raise ContractError(f"schemas/: {own['name']}: values_from = {listed!r} is not in columns.toml")
         values = (*values, *fields.pop("more_values", ()))
         try:

@@ -1,6 +1,6 @@
 """Text from elsewhere, made safe for what reads it: a terminal, a log, a JSON parser, a spreadsheet.
 
-Names of files, kernels and GPUs come out of traces that anyone may have written. Everything that stepledger
+Names of files, kernels and GPUs come from traces that anyone may have written. Everything that stepledger
 prints goes through `printable` (or `json_text`), so that none of them moves a cursor, sets a title or turns a
 line around.
 """
@@ -13,6 +13,11 @@ from json.encoder import encode_basestring
 FORMULA = r"^([=+\-@\t\r\n\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}])"
 """The first characters (half and full width) that make a spreadsheet run a cell, for DuckDB and polars."""
 _FORMULA = re.compile(r"[=+\-@\t\r\n\uFF1D\uFF0B\uFF0D\uFF20]")
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """A number with its noun: 1 step, 2 steps, 1,000 steps."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def printable(text: str) -> str:

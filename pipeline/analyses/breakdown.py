@@ -38,7 +38,7 @@ def screens(con: duckdb.DuckDBPyConnection, run_id: str, phase: str | None) -> l
     """One screen per source. Raises UsageError for a phase that the run does not have."""
     facts = duck.dicts(con, "SELECT * FROM runs WHERE run_id = $1 ORDER BY source", [run_id])
     if not facts:
-        raise UsageError(f"run {run_id} has no marts yet: say `stepledger build --run {run_id}`")
+        raise UsageError(f"run {run_id} has no marts yet: say `stepledger build {run_id}`")
     return [_screen(con, fact, phase) for fact in facts]
 
 

@@ -21,11 +21,9 @@ import duckdb
 
 from pipeline.lake.home import Home
 from pipeline.progress import Progress
-from tests.support.homes import settled
+from tests.support.homes import HANG_S, settled
 from tests.tools.crash import CONTEXT, contents, counted, debris, filled, finish, points
 
-HANG_SECONDS = 600
-"""A guard against a hang, not a limit of speed: one piece of work takes seconds."""
 ROUNDS = 12
 KINDS = ("EIO", "ENOSPC", "EACCES", "duckdb")
 
@@ -41,7 +39,7 @@ def fault(kind: str) -> Exception:
 def _watch(root: Path, at: int, kind: str, told: Path) -> None:
     """A watcher that goes on until nothing is left to do; writes down what escaped it."""
     from pipeline.ingest import watch
-    from pipeline.ingest.ingest import ExecutionConfig
+    from pipeline.ingest.execution import ExecutionConfig
     from pipeline.ingest.quarantine import quarantined, retry
     from pipeline.present.export import export_built
 
@@ -80,7 +78,7 @@ def difference(root: Path, at: int, kind: str, expected: dict[str, Any]) -> str 
     told = root.with_name(f"{root.name}.told")
     process = CONTEXT.Process(target=_watch, args=(root, at, kind, told))
     process.start()
-    process.join(HANG_SECONDS)
+    process.join(HANG_S)
     if process.is_alive():
         process.kill()
         return f"{kind} at point {at}: the watcher hangs"
