@@ -268,7 +268,7 @@ def test_a_signal_during_an_export_leaves_no_unfinished_file(built: Home, tmp_pa
     """Nor the hidden folder beside it in which it is written."""
     program = (
         "import sys, time\nfrom pathlib import Path\n"
-        "from pipeline import export\nfrom pipeline.lake.home import Home\n"
+        "from pipeline.present import export\nfrom pipeline.lake.home import Home\n"
         "def slow(_home, _table, aside, *_rest):\n    aside.write_text('half')\n"
         "    print('begun', flush=True)\n    time.sleep(600)\n"
         "export._written = slow\n"

@@ -89,7 +89,6 @@ def land(
                 wanted="a finished file",
                 advice="Read it again when it is complete.",
             )
-        _without_latencies(out)
         _check(out)
         same_mode(out, dropped.mode, dropped.gid)
         return replace(landed, was_known=not _committed(out, target))
@@ -135,17 +134,6 @@ def _committed(out: Path, target: Path) -> bool:
             f"{target.parent}: cannot be written: {error.strerror}. Check who may write there."
         ) from error
     return True
-
-
-def _without_latencies(out: Path) -> None:
-    """A trace holds no latency table: its readers do not know of one, and it lands with no rows."""
-    file = out / "microbench.parquet"
-    if not file.is_file():
-        with duck.working(out.parent / "work", threads=1, memory_limit="256MB") as con:
-            con.execute(
-                f"COPY ({contracts('raw')['microbench'].empty_query()}) TO {duck.literal(file)} (FORMAT "
-                "parquet)"
-            )
 
 
 def _check(out: Path) -> None:

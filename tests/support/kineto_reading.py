@@ -20,8 +20,8 @@ from pipeline.sources.kineto import read_kineto
 from tests.support.builders import header, read_raw, trace_json
 
 GPU_REASONS = {"no_timestamp", "zero_timestamp", "no_duration", "negative_duration", "duplicate_event"}
-CONTRACTS = {table: contract for table, contract in contracts("raw").items() if table != "microbench"}
-"""What a reader of traces writes: it has no latency table."""
+CONTRACTS = contracts("raw")
+"""What a reader writes."""
 LANDED = ("gpu_activity", "launch", "cpu_op", "annotation")
 BROKEN = b'{"ph": "X", "cat": "python_function", "name": "torch/a.py(3): {"x": 1}", "ts": 1, "dur": 1}'
 """An event with unescaped quotes: the stretch around it goes through the exact scan."""

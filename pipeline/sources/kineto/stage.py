@@ -87,7 +87,8 @@ class Stage:
         )
         scanned = f"""
             SELECT
-                kind, NULL::VARCHAR AS event_class, name, {process} END AS process, {pid} ELSE pid END AS pid, tid,
+                kind, NULL::VARCHAR AS event_class, name,
+                {process} END AS process, {pid} ELSE pid END AS pid, tid,
                 {units.sql_ns("ts")} AS ts_ns, {units.sql_ns("dur")} AS dur_ns,
                 CASE WHEN kind IN ({gpu}) THEN dur END::DECIMAL(38, 5) AS dur_us,
                 {units.sql_is_sub_ns("ts")} OR coalesce({units.sql_is_sub_ns("dur")}, false) AS is_sub_ns,
@@ -101,11 +102,14 @@ class Stage:
                     WITH event AS MATERIALIZED (
                         SELECT *, event_kind(ph, category, name) AS kind
                         FROM (SELECT *, lower(cat) AS category
-                              FROM read_json($files, format = 'array', columns = {columns}, maximum_object_size = {limit}))
+                              FROM read_json(
+                                  $files, format = 'array', columns = {columns}, maximum_object_size = {limit}
+                              ))
                     )
                     {events.sql_staged(scanned)}
                     UNION ALL BY NAME
-                    SELECT kind, coalesce(cat, 'ph ' || ph, 'none') AS event_class, {process} END AS process, count(*) AS events
+                    SELECT kind, coalesce(cat, 'ph ' || ph, 'none') AS event_class, {process} END AS process,
+                        count(*) AS events
                     FROM event WHERE kind NOT IN ({kept}) GROUP BY ALL
                 ) TO '{_quoted(part)}' (FORMAT parquet, COMPRESSION lz4_raw)
                 """,

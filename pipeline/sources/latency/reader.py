@@ -82,10 +82,9 @@ def _write(job: ReadJob, rows: list[dict[str, Any]]) -> None:
 
     from pipeline import duck
     from pipeline.contracts import contracts
-    from pipeline.duck import literal
+    from pipeline.sources import landing
 
-    contract = contracts("raw")["microbench"]
-    columns = {c.name: [row.get(c.name) for row in rows] for c in contract.columns}
+    columns = contracts("raw")["microbench"].columns
     arrow_types: dict[str, pa.DataType] = {
         "VARCHAR": pa.string(),
         "BIGINT": pa.int64(),
@@ -93,16 +92,9 @@ def _write(job: ReadJob, rows: list[dict[str, Any]]) -> None:
         "DOUBLE": pa.float64(),
         "BOOLEAN": pa.bool_(),
     }
-    schema = pa.schema([(c.name, arrow_types[c.type]) for c in contract.columns])
+    schema = pa.schema([(c.name, arrow_types[c.type]) for c in columns])
+    values = {c.name: [row.get(c.name) for row in rows] for c in columns}
     with duck.working(job.work, threads=1, memory_limit=job.memory_limit) as con:
-        con.register("line", pa.table(columns, schema=schema))
-        con.execute(
-            f"COPY (SELECT {contract.select_list()} FROM line ORDER BY line, is_in_place) "
-            f"TO {literal(job.out / 'microbench.parquet')} (FORMAT parquet, COMPRESSION zstd)"
-        )
-        for other, shape in contracts("raw").items():
-            if other != contract.table:
-                con.execute(
-                    f"COPY ({shape.empty_query()}) TO {literal(job.out / f'{other}.parquet')} (FORMAT "
-                    "parquet)"
-                )
+        con.register("line", pa.table(values, schema=schema))
+        landing.write(con, job, "microbench", "FROM line ORDER BY line, is_in_place")
+        landing.write_missing(con, job)

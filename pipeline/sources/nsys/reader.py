@@ -161,7 +161,8 @@ def _refuse_hidden_graphs(con: duckdb.DuckDBPyConnection, file: str) -> None:
         CREATE TEMP TABLE replay AS
         SELECT DISTINCT process_key("globalTid") AS process, "correlationId" AS correlation
         FROM nsys."CUPTI_ACTIVITY_KIND_RUNTIME"
-        WHERE "correlationId" IS NOT NULL AND "nameId" IN (SELECT id FROM nsys."StringIds" WHERE value ILIKE '%GraphLaunch%')
+        WHERE "correlationId" IS NOT NULL
+            AND "nameId" IN (SELECT id FROM nsys."StringIds" WHERE value ILIKE '%GraphLaunch%')
         """
     )
     launches = duck.scalar(con, "SELECT count(*) FROM replay")
@@ -171,7 +172,8 @@ def _refuse_hidden_graphs(con: duckdb.DuckDBPyConnection, file: str) -> None:
             con,
             f"""
             SELECT 1 FROM nsys."{table}"
-            WHERE (process_key("globalPid"), "correlationId") IN (SELECT (process, correlation) FROM replay WHERE process IS NOT NULL)
+            WHERE (process_key("globalPid"), "correlationId")
+                    IN (SELECT (process, correlation) FROM replay WHERE process IS NOT NULL)
                 OR "globalPid" IS NULL AND "correlationId" IN (SELECT correlation FROM replay)
                 OR "correlationId" IN (SELECT correlation FROM replay WHERE process IS NULL)
             LIMIT 1

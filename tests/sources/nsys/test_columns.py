@@ -39,7 +39,7 @@ def _everything(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
     """All raw tables, without what says when and from which file."""
     leave = "* EXCLUDE (file_name, ingested_at)"
     return {
-        t: raw_rows(folder, t, leave if t == "trace" else "*") for t in contracts("raw") if t != "microbench"
+        t: raw_rows(folder, t, leave if t == "trace" else "*") for t in contracts("raw")
     }
 
 
