@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.ingest.demo import demo_items
-from pipeline.ingest.ingest import ingest
 from pipeline.lake.home import Home
-from pipeline.progress import Progress
+from tests.tools.docs import demo_folder
 
 
 @pytest.fixture(scope="session")
-def demo_home(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """A home with the demo traces."""
-    home = Home(tmp_path_factory.mktemp("demo") / "home")
-    ingest(home, demo_items(), Progress(quiet=True))
-    return home
+def demo_home() -> Home:
+    """The home from which the generated parts are made."""
+    return Home(demo_folder() / "warehouse")

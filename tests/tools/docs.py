@@ -10,13 +10,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from pipeline.contracts import Layer, contracts
 from pipeline.models.engine import Model, models
+from pipeline.models.interconnects import interconnects
 from pipeline.models.rules import categories
 from pipeline.quality.checks import checks
 from pipeline.sources.issues import issue_codes
+from pipeline.thresholds import thresholds
 from tests.support.paths import README, ROOT
 
 _TABLES_OF: tuple[tuple[Layer, str], ...] = (("raw", "raw."), ("marts", ""), ("config", ""), ("quality", ""))
@@ -104,6 +107,22 @@ def issues() -> str:
     return "\n".join([*_table(("code", "severity", "meaning", "what to do"), rows), ""])
 
 
+def threshold_rows() -> str:
+    """Each threshold: its value, unit and meaning."""
+    rows: list[tuple[object, ...]] = [
+        (f"`{one.name}`", f"{one.value:,} {one.unit}", one.meaning) for one in thresholds().values()
+    ]
+    return "\n".join([*_table(("threshold", "value", "meaning"), rows), ""])
+
+
+def link_rows() -> str:
+    """Each link that `describe` accepts: its bandwidth and its source."""
+    rows: list[tuple[object, ...]] = [
+        (f"`{link.name}`", f"{link.gbps:g}", link.source) for link in interconnects().values()
+    ]
+    return "\n".join([*_table(("link", "GB/s", "source"), rows), ""])
+
+
 def check_rows() -> str:
     """Each check: its severity, meaning and advice."""
     rows: list[tuple[object, ...]] = [
@@ -147,31 +166,41 @@ def _order_of_layers(folder: str) -> tuple[int, str]:
     return layers.index(Path(folder).parts[1]), folder
 
 
-def _stepledger(folder: str, *arguments: str, columns: int | None = None) -> str:
+def _stepledger(folder: Path, *arguments: str) -> str:
     command = [sys.executable, "-m", "pipeline", "--home", "warehouse", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)} | ({"COLUMNS": str(columns)} if columns else {})
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80"}
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=True
     ).stdout
 
 
+@cache
+def _demo() -> tuple[tempfile.TemporaryDirectory[str], str]:
+    """A folder with a home of the demo traces and the latency table, and the output of `stepledger demo`."""
+    folder = tempfile.TemporaryDirectory(prefix="stepledger-docs-")
+    shutil.copy(ROOT / "pipeline" / "ingest" / "demo_traces" / "nccl_latencies.csv", folder.name)
+    return folder, _stepledger(Path(folder.name), "demo")
+
+
+def demo_folder() -> Path:
+    """A folder whose `warehouse` is a home of the demo traces; it is removed when the process ends."""
+    return Path(_demo()[0].name)
+
+
 def demo() -> str:
     """The output of `stepledger demo` at 80 columns, up to the paths it names."""
-    with tempfile.TemporaryDirectory() as folder:
-        shown = _stepledger(folder, "demo", columns=80).partition("\nper step, rank and category")[0]
+    shown = _demo()[1].partition("\nper step, rank and category")[0]
     return "```text\n" + "\n".join(line.rstrip() for line in shown.splitlines()) + "\n```\n"
 
 
 def questions() -> str:
     """The first table of each question about the demo run, once its model has been described."""
     lines = [f"After `stepledger describe demo {FACTS}`:", ""]
-    with tempfile.TemporaryDirectory() as folder:
-        shutil.copy(ROOT / "pipeline" / "ingest" / "demo_traces" / "nccl_latencies.csv", folder)
-        _stepledger(folder, "demo")
-        _stepledger(folder, "describe", "demo", *FACTS.split())
-        for command, question in QUESTIONS:
-            first = _stepledger(folder, *command.split(), "--format", "md").partition("\n### ")[0]
-            lines += [f"**{question}** `stepledger {command}`", "", first.strip().replace("### ", "", 1), ""]
+    folder = demo_folder()
+    _stepledger(folder, "describe", "demo", *FACTS.split())
+    for command, question in QUESTIONS:
+        first = _stepledger(folder, *command.split(), "--format", "md").partition("\n### ")[0]
+        lines += [f"**{question}** `stepledger {command}`", "", first.strip().replace("### ", "", 1), ""]
     return "\n".join(lines)
 
 
@@ -180,6 +209,8 @@ PARTS: dict[tuple[Path, str], Callable[[], str]] = {
     (ROOT / "schemas" / "README.md", "categories"): rollup_rows,
     (ROOT / "schemas" / "README.md", "tables"): tables,
     (ROOT / "schemas" / "README.md", "issues"): issues,
+    (ROOT / "schemas" / "README.md", "thresholds"): threshold_rows,
+    (ROOT / "schemas" / "README.md", "links"): link_rows,
     (ROOT / "sql" / "README.md", "models"): model_graph,
     (ROOT / "sql" / "README.md", "checks"): check_rows,
     (ROOT / "pipeline" / "analyses" / "README.md", "questions"): questions,
