@@ -35,7 +35,9 @@ def _write_views(home: Home, left_out: dict[str, str], pinned: Iterable[str]) ->
     aside = home.root / f".stepledger.duckdb.{uuid.uuid4().hex}"
     try:
         with duck.database(aside, read_only=False) as con:
+            con.execute("BEGIN")  # some 600 statements: each would be a commit of its own
             make_views(con, home, left_out, pinned)
+            con.execute("COMMIT")
         aside.replace(home.database)
     finally:
         aside.unlink(missing_ok=True)

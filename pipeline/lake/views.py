@@ -108,9 +108,9 @@ def make_views(
 
 
 def _comment(con: duckdb.DuckDBPyConnection, view: str, doc: str, columns: Mapping[str, str]) -> None:
-    con.execute(f"COMMENT ON VIEW {view} IS {literal(doc)}")
-    for column, text in columns.items():
-        con.execute(f'COMMENT ON COLUMN {view}."{column}" IS {literal(text)}')
+    comments = [f"COMMENT ON VIEW {view} IS {literal(doc)}"]
+    comments += [f'COMMENT ON COLUMN {view}."{column}" IS {literal(text)}' for column, text in columns.items()]
+    con.execute(";".join(comments))
 
 
 def _lake_scan(home: Home, layer: Layer, table: str, left_out: Mapping[str, str]) -> str:
@@ -173,6 +173,7 @@ def write_templates(home: Home) -> None:
         staged = home.staging / uuid.uuid4().hex
         staged.mkdir(parents=True)
         with duck.in_memory() as con:
+            con.execute("BEGIN")
             for table, contract in tables.items():
                 con.execute(
                     f"COPY ({contract.empty_query()}) TO {literal(staged / f'{table}.parquet')} (FORMAT "
