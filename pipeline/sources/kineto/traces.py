@@ -14,8 +14,6 @@ from pipeline.sources.job import ReadJob
 from pipeline.sources.kineto.header import Header
 from pipeline.sources.landing import Trace
 
-_COORDINATES = {"dp", "tp", "pp", "ep"}
-
 
 def trace_ids(job: ReadJob, processes: list[str | None]) -> dict[str | None, str]:
     """Merged prefix to trace_id, in the order of the prefixes; None stands for events without a prefix."""
@@ -57,10 +55,17 @@ def identify(
     )
     in_file_name = names.from_file_name(job.file_name)
     in_process = names.coordinates(process or process_name or "")
-    either = replace(in_file_name, **{key: in_process[key] for key in _COORDINATES & in_process.keys()})
+    either = replace(
+        in_file_name,
+        dp=in_process.get("dp", in_file_name.dp),
+        tp=in_process.get("tp", in_file_name.tp),
+        pp=in_process.get("pp", in_file_name.pp),
+        ep=in_process.get("ep", in_file_name.ep),
+    )
     rank, rank_source = _rank(header, process, process_name, in_process, either)
     gpu_names = header.device_names
-    gpu_name = gpu_names.get(device) or next(iter(gpu_names.values()), None)
+    of_device = None if device is None else gpu_names.get(device)
+    gpu_name = of_device or next(iter(gpu_names.values()), None)
     return Trace(
         trace_id=trace_id,
         rank=rank,
