@@ -76,16 +76,12 @@ def speculate_reports(
     if first.tokens is None:
         raise UsageError(f"run {first.run_id}: the tokens of its decode steps are not known")
     curve = _curve(con, runs)
+    if not curve.points:
+        raise UsageError("no run has decode steps with a wall time and known tokens")
     if len(curve.points) < 2 and not extrapolate:
         raise UsageError(
-            (
-                f"only steps of {curve.points[0][0]:.0f} tokens were measured: name a run of the same model "
-                "at "
-                "a "
-                "larger batch too, or say --extrapolate"
-            )
-            if curve.points
-            else "no run has decode steps with a wall time and known tokens"
+            f"only steps of {curve.points[0][0]:.0f} tokens were measured: name a run of the same model at a "
+            "larger batch too, or say --extrapolate"
         )
     pass_ms, how = (draft_ms, "as said") if draft_ms is not None else _draft(con, first)
     made = [(k, guess(curve, first.tokens, k, pass_ms, extrapolate=extrapolate)) for k in drafts]
