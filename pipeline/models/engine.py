@@ -17,6 +17,8 @@ from pipeline.contracts import CONTRACT_VERSION, Contract, contracts
 from pipeline.duck import literal
 from pipeline.errors import ModelError
 from pipeline.models import interconnects
+from pipeline.models.macros import install as install_macros
+from pipeline.models.macros import macros
 from pipeline.models.rules import RuleSet
 from pipeline.resources import resource
 
@@ -84,11 +86,7 @@ def _depth_first(found: dict[str, Model]) -> list[str]:
 def models_sha() -> str:
     """Hash of all model SQL: marts say which models built them."""
     text = "".join(m.name + m.sql for m in sorted(models(), key=lambda m: m.name))
-    return hashlib.sha256((text + _macros()).encode()).hexdigest()[:16]
-
-
-def _macros() -> str:
-    return (resource("sql") / "macros.sql").read_text(encoding="utf-8")
+    return hashlib.sha256((text + macros()).encode()).hexdigest()[:16]
 
 
 def build_marts(
@@ -170,7 +168,7 @@ def prepare(
     con.execute(
         f"CREATE TABLE run_config AS SELECT {contract.select_list()} FROM (({contract.empty_query()}) {said})"
     )
-    con.execute(_macros())
+    install_macros(con)
     rules.install(con)
     interconnects.install(con)
     con.execute(

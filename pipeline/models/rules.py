@@ -38,6 +38,8 @@ _FIELDS = {"id", "name", "op", "after", "before", "category", "subcategory", "fu
 UNNAMED = "other"
 """Subcategory of a user's rule that names none. Never NULL: `subcategory NOT IN (...)` would be NULL too, and
 models would take an attention kernel for none."""
+_COMMUNICATION = 2
+"""Owner class of communication in categories.toml."""
 _RESERVED = ("unclassified", "opaque_graph")
 """Ids of activities that no rule claims: no rule may have them."""
 
@@ -114,6 +116,19 @@ def categories() -> dict[str, dict[str, Any]]:
 def rollups() -> tuple[str, ...]:
     """The table's rows, in the order in which they are shown when all are equal."""
     return tuple(tomllib.loads(_schema("categories.toml"))["rollups"])
+
+
+@cache
+def communication_categories() -> tuple[str, ...]:
+    """Categories of communication between ranks: those of owner class 2."""
+    return tuple(name for name, facts in categories().items() if facts["owner"] == _COMMUNICATION)
+
+
+@cache
+def communication_rollups() -> tuple[str, ...]:
+    """The table's rows of communication, in the table's order."""
+    rows = {categories()[name]["rollup"] for name in communication_categories()}
+    return tuple(row for row in rollups() if row in rows)
 
 
 @cache

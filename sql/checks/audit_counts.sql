@@ -10,7 +10,7 @@ WITH audited AS (
 booked AS (
     SELECT trace_id, device, category, subcategory, sum(calls) AS calls, sum(busy_ns) AS busy_ns
     FROM step_breakdown
-    WHERE step IS NOT NULL AND category IN ('allreduce', 'collective', 'all_to_all', 'p2p')
+    WHERE step IS NOT NULL AND is_communication(category)
     GROUP BY ALL
 )
 

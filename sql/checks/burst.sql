@@ -5,4 +5,4 @@ SELECT trace_id, device, stream, start_ns, count(*) AS kernels
 FROM activity
 WHERE kind = 'kernel' AND dur_ns > 0
 GROUP BY trace_id, device, stream, start_ns
-HAVING count(*) >= 20
+HAVING count(*) >= burst_kernels()

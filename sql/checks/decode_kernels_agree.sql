@@ -36,7 +36,7 @@ usual AS (
     SELECT trace_id, device, label, arg_max(multiset, (times, multiset)) AS multiset, arg_max(kernels, (times, multiset)) AS usual_kernels
     FROM variant
     GROUP BY trace_id, device, label
-    HAVING sum(times) >= 3 AND max(times) * 2 > sum(times)
+    HAVING sum(times) >= lost_record_peers() AND max(times) * 2 > sum(times)
 )
 
 SELECT step.trace_id, step.device, step.step, step.label, step.kernels, usual.usual_kernels

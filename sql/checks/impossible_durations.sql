@@ -37,4 +37,4 @@ paired AS (
 SELECT activity.trace_id, activity.activity_id, left(activity.name, 80) AS name, activity.dur_ns, paired.outlasts_ns
 FROM paired
 INNER JOIN activity USING (trace_id, activity_id)
-WHERE paired.outlasts_ns > 100000
+WHERE paired.outlasts_ns > stream_overlap_ns()

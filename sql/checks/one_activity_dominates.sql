@@ -4,11 +4,11 @@
 WITH total AS (
     SELECT
         trace_id, device, sum(dur_ns) AS dur_ns, count(*) AS activities,
-        max(dur_ns) FILTER (WHERE category NOT IN ('allreduce', 'all_to_all', 'collective', 'p2p')) AS longest_ns
+        max(dur_ns) FILTER (WHERE NOT is_communication(category)) AS longest_ns
     FROM activity
     GROUP BY trace_id, device
 )
 
 SELECT trace_id, device, activities, longest_ns, dur_ns
 FROM total
-WHERE activities >= 100 AND longest_ns * 10 >= dur_ns * 9
+WHERE activities >= dominant_activities() AND longest_ns >= dur_ns * dominant_share()

@@ -9,4 +9,4 @@ WITH total AS (
 
 SELECT trace_id, device, step, activities, longest_ns, dur_ns
 FROM total
-WHERE activities >= 20 AND longest_ns * 10 >= dur_ns * 9
+WHERE activities >= dominant_step_activities() AND longest_ns >= dur_ns * dominant_share()

@@ -4,4 +4,4 @@
 SELECT trace_id, count(*) FILTER (WHERE category = 'opaque') AS graphs, sum(dur_ns) FILTER (WHERE category = 'opaque') AS dur_ns
 FROM activity
 GROUP BY trace_id
-HAVING coalesce(sum(dur_ns) FILTER (WHERE category = 'opaque'), 0) * 20 >= sum(dur_ns) AND count(*) FILTER (WHERE category = 'opaque') > 0
+HAVING coalesce(sum(dur_ns) FILTER (WHERE category = 'opaque'), 0) >= sum(dur_ns) * opaque_share() AND count(*) FILTER (WHERE category = 'opaque') > 0

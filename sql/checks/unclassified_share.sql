@@ -4,4 +4,4 @@
 SELECT source, sum(dur_ns) FILTER (WHERE category = 'unclassified') / sum(dur_ns) AS share
 FROM activity
 GROUP BY source
-HAVING share > 0.01
+HAVING share > unclassified_share_warn()

@@ -65,7 +65,7 @@ link AS (
 with_floor AS (
     SELECT
         timed.*,
-        min(floor_us) FILTER (WHERE size_bytes <= 32768) OVER (PARTITION BY source, op, kind, algorithm, ranks) AS short_us,
+        min(floor_us) FILTER (WHERE size_bytes <= short_message_bytes()) OVER (PARTITION BY source, op, kind, algorithm, ranks) AS short_us,
         link.link,
         link.gbps AS link_gbps,
         link.base_us + link.hop_us * CASE
@@ -101,7 +101,7 @@ SELECT
     CASE
         WHEN short_us IS NOT NULL THEN 'messages up to 32 KiB' WHEN model_us IS NOT NULL THEN 'NCCL''s model of the link'
     END AS latency_floor_source,
-    CASE WHEN size_bytes IS NOT NULL THEN floor_us < 3 * coalesce(short_us, model_us) END AS is_latency_bound,
+    CASE WHEN size_bytes IS NOT NULL THEN floor_us < latency_bound_factor() * coalesce(short_us, model_us) END AS is_latency_bound,
     link,
     link_gbps,
     round(size_bytes / nullif(floor_us, 0) / 1e3 * wire_ratio / link_gbps, 6) AS link_share

@@ -73,7 +73,7 @@ SELECT
     place.dur_ns - compared.floor_ns AS wait_ns,
     compared.last_rank,
     CASE WHEN matched.refusal IS NULL THEN place.place = 0 END AS is_first,
-    place.dur_ns - compared.floor_ns < 2000 + compared.residual_ns AS is_jitter,
+    place.dur_ns - compared.floor_ns < jitter_ns() + compared.residual_ns AS is_jitter,
     CASE WHEN place.is_fused THEN 'fused' WHEN place.is_early THEN 'programmatic_launch' END AS flag,
     matched.refusal,
     CASE

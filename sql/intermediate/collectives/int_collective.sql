@@ -17,10 +17,9 @@ WITH kernel AS (
         kernel_rule.category,
         kernel_rule.subcategory,
         kernel_rule.is_fused,
-        category.owner = 2 AS is_communication
+        is_communication(kernel_rule.category) AS is_communication
     FROM int_activity AS rule
     INNER JOIN kernel_rule USING (rule_id)
-    INNER JOIN category_info AS category ON kernel_rule.category = category.category
     WHERE rule.kind = 'kernel'
 ),
 
@@ -38,8 +37,7 @@ layer_span AS (
     WHERE
         layer.layer IS NOT NULL
         AND (
-            kernel.category IN ('activation', 'moe_gemm')
-            OR (kernel.category = 'attention' AND coalesce(kernel.subcategory, '') NOT IN ('combine', 'indexer'))
+            is_mlp(kernel.category) OR is_attention(kernel.category, kernel.subcategory)
         )
     GROUP BY layer.trace_id, layer.device, layer.step, layer.layer
 ),

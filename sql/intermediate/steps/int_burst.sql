@@ -6,7 +6,7 @@ WITH same_start AS (
     FROM stg_activity
     WHERE kind = 'kernel' AND dur_ns > 0
     GROUP BY trace_id, device, stream, start_ns
-    HAVING count(*) >= 20
+    HAVING count(*) >= burst_kernels()
 )
 
 SELECT trace_id, device, count(*) AS bursts

@@ -107,7 +107,7 @@ eager AS (
     HAVING
         NOT bool_or(coalesce(is_pass, FALSE))
         AND sum(activities) FILTER (WHERE NOT is_graph) > any_value(usual_activities) / 2
-        AND sum(activities) FILTER (WHERE NOT is_graph) >= 20
+        AND sum(activities) FILTER (WHERE NOT is_graph) >= eager_pass_activities()
         AND (count(attention_ns) > 0 OR NOT any_value(is_attention_usual))
 )
 

@@ -18,9 +18,8 @@ work AS (
     FROM int_activity AS rule
     INNER JOIN int_activity_step AS placed USING (trace_id, activity_id)
     INNER JOIN kernel_rule USING (rule_id)
-    INNER JOIN category_info AS category ON kernel_rule.category = category.category
     INNER JOIN int_exposed AS exposed ON rule.trace_id = exposed.trace_id AND rule.activity_id = exposed.activity_id
-    WHERE category.owner <> 2 AND exposed.exposed_ns > 0
+    WHERE NOT is_communication(kernel_rule.category) AND exposed.exposed_ns > 0
 ),
 
 busy AS (

@@ -85,7 +85,7 @@ pass AS (
         min(start_ns) AS start_ns,
         any_value(period) AS period,
         count(*) AS kernels,
-        count(*) FILTER (WHERE category = 'attention' AND subcategory NOT IN ('combine', 'indexer')) AS attentions,
+        count(*) FILTER (WHERE is_attention(category, subcategory)) AS attentions,
         bool_or(category IN ('embedding', 'sampling')) AS is_generation
     FROM numbered
     WHERE step >= 0

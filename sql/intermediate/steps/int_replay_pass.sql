@@ -12,8 +12,8 @@ WITH launched AS (
         any_value(rule.tid) AS tid,
         any_value(rule.is_graph) AS is_graph,
         count(*) AS activities,
-        count(*) FILTER (WHERE kernel_rule.category = 'attention' AND kernel_rule.subcategory NOT IN ('combine', 'indexer')) AS attentions,
-        count(*) FILTER (WHERE kernel_rule.category IN ('activation', 'moe_gemm')) AS mlps,
+        count(*) FILTER (WHERE is_attention(kernel_rule.category, kernel_rule.subcategory)) AS attentions,
+        count(*) FILTER (WHERE is_mlp(kernel_rule.category)) AS mlps,
         bool_or(kernel_rule.category IN ('kv_cache', 'sampling')) AS is_generation
     FROM int_activity AS rule
     INNER JOIN kernel_rule USING (rule_id)

@@ -66,7 +66,7 @@ of_all_ranks AS (
     SELECT peers
     FROM variant
     GROUP BY peers
-    HAVING sum(times) >= 3 AND max(times) * 2 > sum(times)
+    HAVING sum(times) >= lost_record_peers() AND max(times) * 2 > sum(times)
 ),
 
 step AS (
@@ -91,7 +91,7 @@ usual AS (
         arg_max(example, (times, multiset)) AS example
     FROM tally
     GROUP BY peers
-    HAVING sum(times) >= 3 AND max(times) * 2 > sum(times)
+    HAVING sum(times) >= lost_record_peers() AND max(times) * 2 > sum(times)
 ),
 
 suspect AS (

@@ -14,8 +14,7 @@ collective AS (
     FROM int_activity_step AS placed
     INNER JOIN int_activity AS rule USING (trace_id, activity_id)
     INNER JOIN kernel_rule USING (rule_id)
-    INNER JOIN category_info AS category ON kernel_rule.category = category.category
-    WHERE category.owner = 2 AND placed.step IS NOT NULL
+    WHERE is_communication(kernel_rule.category) AND placed.step IS NOT NULL
     GROUP BY ALL
 ),
 

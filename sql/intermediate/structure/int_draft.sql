@@ -22,7 +22,7 @@ launched AS (
         any_value(rule.tid) AS tid,
         any_value(rule.launch_ns) AS launch_ns,
         any_value(rule.is_graph) AS is_graph,
-        count(*) FILTER (WHERE kernel_rule.category = 'attention' AND kernel_rule.subcategory NOT IN ('combine', 'indexer')) AS attentions,
+        count(*) FILTER (WHERE is_attention(kernel_rule.category, kernel_rule.subcategory)) AS attentions,
         bool_or(kernel_rule.category = 'sampling') AS is_sampling
     FROM int_activity AS rule
     INNER JOIN int_activity_step AS placed USING (trace_id, activity_id)

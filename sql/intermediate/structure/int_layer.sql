@@ -11,10 +11,10 @@ WITH kernel AS (
         placed.step,
         rule.activity_id,
         rule.start_ns,
-        kernel_rule.category = 'norm' OR coalesce(kernel_rule.subcategory = 'fused_norm', FALSE) AS is_norm,
+        is_norm(kernel_rule.category, kernel_rule.subcategory) AS is_norm,
         kernel_rule.category = 'allreduce' AS is_allreduce,
-        kernel_rule.category = 'attention' AND kernel_rule.subcategory NOT IN ('combine', 'indexer') AS is_attention,
-        kernel_rule.category IN ('activation', 'moe_gemm') AS is_mlp,
+        is_attention(kernel_rule.category, kernel_rule.subcategory) AS is_attention,
+        is_mlp(kernel_rule.category) AS is_mlp,
         kernel_rule.category = 'sampling' AS is_sampling
     FROM int_activity AS rule
     INNER JOIN int_activity_step AS placed USING (trace_id, activity_id)

@@ -32,7 +32,7 @@ layer_span AS (
         device,
         step,
         layer,
-        min(start_ns) FILTER (WHERE category = 'attention' AND subcategory NOT IN ('combine', 'indexer')) AS attention_ns,
+        min(start_ns) FILTER (WHERE is_attention(category, subcategory)) AS attention_ns,
         max(start_ns) FILTER (WHERE category = 'attention') AS attention_end_ns,
         bool_or(category = 'attention' AND subcategory = 'mla') AS is_mla,
         bool_or(category = 'moe_gemm') AS has_experts,
@@ -53,7 +53,7 @@ placed AS (
 norm_behind AS (
     SELECT trace_id, device, step, layer, min(start_ns) AS norm_ns
     FROM placed
-    WHERE (category = 'norm' OR subcategory = 'fused_norm') AND start_ns > attention_end_ns
+    WHERE is_norm(category, subcategory) AND start_ns > attention_end_ns
     GROUP BY trace_id, device, step, layer
 ),
 

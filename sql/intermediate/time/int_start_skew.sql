@@ -14,8 +14,7 @@ communication AS (
     INNER JOIN first_step USING (trace_id, step)
     INNER JOIN int_activity AS rule USING (trace_id, activity_id)
     INNER JOIN kernel_rule USING (rule_id)
-    INNER JOIN category_info AS category ON kernel_rule.category = category.category
-    WHERE category.owner = 2
+    WHERE is_communication(kernel_rule.category)
 ),
 
 by_name AS (
@@ -26,5 +25,5 @@ by_name AS (
 
 SELECT trace_id, step, max(longest_ns) AS longest_ns
 FROM by_name
-WHERE longest_ns >= 5000000 AND longest_ns >= 20 * median_ns
+WHERE longest_ns >= start_skew_ns() AND longest_ns >= start_skew_factor() * median_ns
 GROUP BY trace_id, step

@@ -61,8 +61,8 @@ def test_kinds_and_positions_are_apart() -> None:
     ]
     found = audit(calls, "part, layer, subcategory, role, calls", count=1)
     assert found == [
-        ("after_attention", 3, "nccl", None, 1), ("after_moe", 3, "custom", None, 1), ("after_moe", 3, "nccl", None, 1),
-        ("after_layers", None, "nccl", "logits", 1),
+        ("after_attention", 3, "nccl", None, 1), ("after_layers", None, "nccl", "logits", 1),
+        ("after_moe", 3, "custom", None, 1), ("after_moe", 3, "nccl", None, 1),
     ]  # fmt: skip
 
 
