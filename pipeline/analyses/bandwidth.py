@@ -6,7 +6,7 @@ from typing import Any
 
 import duckdb
 
-from pipeline import duck
+from pipeline.analyses import sql
 from pipeline.analyses.formulas import LATENCY_BOUND
 from pipeline.analyses.memory import Part, parts
 from pipeline.analyses.report import Report
@@ -26,15 +26,7 @@ def bandwidth_reports(con: duckdb.DuckDBPyConnection, run_id: str, phase: str | 
     """Messages by operation and size, then the memory's part in a decode step. Raises UsageError for a run
     without collectives or steps."""
     reports = []
-    rows = duck.dicts(
-        con,
-        (
-            "SELECT * FROM bandwidth WHERE run_id = $1 AND coalesce(phase = $2, true) ORDER BY source, "
-            "phase, "
-            "op, size_bytes, kind, algorithm, calls"
-        ),
-        [run_id, phase],
-    )
+    rows = sql.dicts(con, "bandwidth/messages", run_id=run_id, phase=phase)
     if rows:
         reports.append(_messages(run_id, rows, config_of(con, run_id)))
     try:
@@ -176,28 +168,7 @@ def memory_row(part: Part, us: float | None, ceiling: float | None) -> list[Any]
 
 def union_us(con: duckdb.DuckDBPyConnection, facts: StepFacts) -> dict[str, float]:
     """Median over steps and ranks of the time in which any kernel of a part runs, us."""
-    found = duck.rows(
-        con,
-        """
-        WITH kind (part, category) AS (
-            VALUES ('routed experts', 'moe_gemm'), ('other weights', 'gemm'), ('KV cache', 'attention'),
-                ('all of it', 'moe_gemm'), ('all of it', 'gemm'), ('all of it', 'attention')
-        ),
-        kernel AS (
-            SELECT part, trace_id, device, step, start_ns, start_ns + dur_ns AS end_ns, max(start_ns + dur_ns) OVER (
-                PARTITION BY part, trace_id, device, step ORDER BY start_ns, activity_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-            ) AS busy_until_ns
-            FROM activity JOIN kind USING (category)
-            JOIN (SELECT trace_id, device, step FROM steps WHERE run_id = $1 AND source = $2 AND phase = $3 AND is_complete) AS used
-                USING (trace_id, device, step)
-            WHERE run_id = $1
-        ),
-        step AS (
-            SELECT part, trace_id, device, step, sum(greatest(0, end_ns - greatest(start_ns, coalesce(busy_until_ns, start_ns)))) AS ns
-            FROM kernel GROUP BY ALL
-        )
-        SELECT part, median(ns) / 1e3 FROM step GROUP BY part
-        """,
-        [facts.run_id, facts.source, facts.phase],
+    found = sql.rows(
+        con, "bandwidth/kernel_time", run_id=facts.run_id, source=facts.source, phase=facts.phase
     )
     return {str(part): float(us) for part, us in found}

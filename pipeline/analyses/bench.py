@@ -6,7 +6,7 @@ from typing import Any
 
 import duckdb
 
-from pipeline import duck
+from pipeline.analyses import sql
 from pipeline.analyses.latency import LatencyTable, table_of
 from pipeline.analyses.report import Report
 from pipeline.errors import UsageError
@@ -15,11 +15,6 @@ _COLUMNS = (
     "phase", "op", "kind", "in_bytes", "mode", "table_clock", "table_us", "trace_us_p50", "trace_floor_us", "ratio", "floor_ratio", "wait_share",
     "calls",
 )  # fmt: skip
-_OWN = (
-    f"SELECT source, {', '.join(_COLUMNS)}, table_ranks, floor_source, is_same_clock FROM bench_vs_trace "
-    "WHERE run_id = $1"
-)
-_ORDER = "ORDER BY source, phase, op, kind, in_bytes, mode, table_clock, table_us"
 
 
 def bench_reports(con: duckdb.DuckDBPyConnection, run_id: str, table: str | None = None) -> list[Report]:
@@ -30,17 +25,12 @@ def bench_reports(con: duckdb.DuckDBPyConnection, run_id: str, table: str | None
     """
     name = f"run {run_id}"
     if table is None:
-        found = duck.dicts(con, f"{_OWN} {_ORDER}", [run_id])
+        found = sql.dicts(con, "bench/own_tables", run_id=run_id)
         if not found:
             table_of(con, run_id, None)  # says so where there is no table at all
     else:
         latencies = table_of(con, run_id, table)
-        name, found = (
-            latencies.name,
-            beside(
-                duck.dicts(con, "SELECT * FROM bandwidth WHERE run_id = $1 ORDER BY ALL", [run_id]), latencies
-            ),
-        )
+        name, found = latencies.name, beside(sql.dicts(con, "bench/messages", run_id=run_id), latencies)
     if not found:
         raise UsageError(
             f"run {run_id}: no collective of its traces has an operation and size of {name}; sizes in "

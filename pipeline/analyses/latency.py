@@ -10,13 +10,11 @@ from typing import Any
 
 import duckdb
 
-from pipeline import duck
+from pipeline.analyses import sql
 from pipeline.errors import UsageError
 from pipeline.lake.reading import find_run
 from pipeline.sources.latency.cells import has_two_sizes
 from pipeline.sources.latency.reader import LARGEST_FILE, rows_of, too_large
-
-_COLUMNS = "op, mode, measured, bytes, bytes_of, tokens, ranks, us, is_in_place, file_name, line"
 
 
 @dataclass(frozen=True)
@@ -131,9 +129,5 @@ def table_of(con: duckdb.DuckDBPyConnection, run_id: str, table: str | None) -> 
             raise too_large(path.name, path.stat().st_size)
         return LatencyTable(rows_of(path.read_bytes(), path.name), path.name)
     owner = run_id if table is None else find_run(con, table)
-    rows = duck.dicts(
-        con,
-        f"SELECT {_COLUMNS} FROM raw.microbench WHERE run_id = $1 ORDER BY bench_id, line, is_in_place",
-        [owner],
-    )
+    rows = sql.dicts(con, "latency/measured", run_id=owner)
     return LatencyTable(rows, f"run {owner}")

@@ -43,31 +43,31 @@ class Shape:
 
 @dataclass(frozen=True)
 class Expected:
-    """One row: `what` in `part` of the step, in each of `layers` (None: once), from `low` to `high` calls
-    (None: or more) a place."""
+    """One row: `operation` in `part` of the step, in each of `layers` (None: once), from `low` to `high` calls
+    (None: or more) a position."""
 
     part: str
-    what: str
+    operation: str
     layers: tuple[int, ...] | None
     low: int
     high: int | None
     reason: str
 
     @property
-    def places(self) -> int:
-        """How many places in a step it stands for."""
+    def positions(self) -> int:
+        """How many positions of a step it covers."""
         return 1 if self.layers is None else len(self.layers)
 
     def text(self) -> str:
         """The calls in a step: 61, 0-1, 1+."""
-        low = self.low * self.places
+        low = self.low * self.positions
         if self.high is None:
             return f"{low}+"
-        return str(low) if self.high == self.low else f"{low}-{self.high * self.places}"
+        return str(low) if self.high == self.low else f"{low}-{self.high * self.positions}"
 
 
 def expected(layout: Layout, shape: Shape) -> list[Expected]:
-    """The rows of one shape of step. A place without a row should hold no collective."""
+    """The rows of one shape of step. A position without a row should hold no collective."""
     if shape.is_draft:
         return _drafts(layout, shape)
     every = tuple(range(shape.layers))
@@ -95,7 +95,7 @@ def expected(layout: Layout, shape: Shape) -> list[Expected]:
             )
         )
     rows += _logits(layout, shape) + _drafts(layout, shape) + _pipeline(layout, shape)
-    return [row for row in rows if row.places and row.high != 0]
+    return [row for row in rows if row.positions and row.high != 0]
 
 
 def _tensor_parallel(
@@ -231,31 +231,31 @@ def _pipeline(layout: Layout, shape: Shape) -> list[Expected]:
     return rows
 
 
-def without_places(rows: list[Expected]) -> list[Expected]:
+def without_positions(rows: list[Expected]) -> list[Expected]:
     """The same rows for a step whose layers are not proven: one row for each kind of call, for the whole
     step."""
     merged: dict[str, Expected] = {}
     for row in rows:
-        low, high = row.low * row.places, None if row.high is None else row.high * row.places
-        part = "any" if row.what == "send/receive" else "draft" if row.part == "draft" else "unknown"
-        key = f"{part} {row.what}"
-        text = f"{row.text()} {_PLACE[row.part]}"
+        low, high = row.low * row.positions, None if row.high is None else row.high * row.positions
+        part = "any" if row.operation == "send/receive" else "draft" if row.part == "draft" else "unknown"
+        key = f"{part} {row.operation}"
+        text = f"{row.text()} {_POSITIONS[row.part]}"
         if key in merged:
             before = merged[key]
             most = None if high is None or before.high is None else before.high + high
             merged[key] = replace(before, low=before.low + low, high=most, reason=f"{before.reason}, {text}")
         else:
-            merged[key] = Expected(part, row.what, None, low, high, text)
+            merged[key] = Expected(part, row.operation, None, low, high, text)
     return list(merged.values())
 
 
-_PLACE = {
+_POSITIONS = {
     "before_layers": "before the layers", "before_attention": "before attention", "after_attention": "after attention", "after_mlp": "after MLP",
     "after_moe": "after MoE", "moe": "around the experts", "after_layers": "after the layers", "draft": "in draft passes", "any": "between stages",
 }  # fmt: skip
 
 
-def place_text(part: str, layer: int | None) -> str:
+def position_text(part: str, layer: int | None) -> str:
     """A position in words."""
     if part == "before_layers":
         return "before the first layer"
@@ -265,4 +265,4 @@ def place_text(part: str, layer: int | None) -> str:
         return "draft passes"
     if part in {"unknown", "any"}:
         return "whole step"
-    return f"layer {layer} {_PLACE[part]}" if layer is not None else f"{_PLACE[part]}, by layer"
+    return f"layer {layer} {_POSITIONS[part]}" if layer is not None else f"{_POSITIONS[part]}, by layer"

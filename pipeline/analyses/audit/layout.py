@@ -8,62 +8,36 @@ from typing import Any
 
 import duckdb
 
-from pipeline import duck
+from pipeline.analyses import sql
 from pipeline.analyses.audit.expected import Layout, Shape
+from pipeline.analyses.step_facts import config_of
 
-_SHAPES = """
-WITH step AS (
-    SELECT trace_id, device, step, phase, CASE WHEN graph_launches > 0 THEN coalesce(graph_tokens, 0) END AS graph_tokens
-    FROM steps WHERE run_id = $run AND source = $source AND is_complete
-),
-held AS (
-    SELECT step.trace_id, step.phase, step.graph_tokens, step.step, max(layer) + 1 AS layers,
-        list(DISTINCT layer) FILTER (WHERE layer IS NOT NULL AND category = 'moe_gemm') AS moe,
-        count(*) FILTER (
-            WHERE role = 'draft' AND category = 'attention' AND coalesce(subcategory, '') NOT IN ('combine', 'indexer')) AS draft_attentions,
-        count(*) FILTER (
-            WHERE layer IS NOT NULL AND category = 'attention' AND coalesce(subcategory, '') NOT IN ('combine', 'indexer')) AS attentions
-    FROM step JOIN activity USING (trace_id, device, step) WHERE activity.run_id = $run GROUP BY ALL
-)
-SELECT trace_id, phase, graph_tokens, max(layers), list_sort(list_distinct(flatten(list(moe) FILTER (WHERE moe IS NOT NULL)))),
-    mode(draft_attentions), mode(attentions)
-FROM held GROUP BY ALL ORDER BY ALL
-"""
+ShapeKey = tuple[int, str, int | None]
+"""Pipeline stage, phase, tokens of the graph (None: no graph)."""
 
 
 @dataclass(frozen=True)
-class Said:
-    """What was said of a run, and what the names of its files tell."""
+class KnownFacts:
+    """What run_config gives, the number of ranks, and the parallel sizes that the names of files prove."""
 
     config: dict[str, Any]
     ranks: int
-    named: dict[str, int]
+    from_names: dict[str, int]
 
 
-def said_of(con: duckdb.DuckDBPyConnection, run_id: str, source: str) -> Said:
+def known_facts(con: duckdb.DuckDBPyConnection, run_id: str, source: str) -> KnownFacts:
     """Facts of one source of a run."""
-    config = duck.dicts(con, f"SELECT * FROM run_config WHERE run_id = {duck.literal(run_id)}")
-    tp, pp, dp, traces, ranks, world = duck.rows(
-        con,
-        "SELECT max(tp_rank) + 1, max(pp_rank) + 1, max(dp_rank) + 1, count(tp_rank) = count(*), "
-        "count(DISTINCT rank), max(world_size) "
-        "FROM raw.trace WHERE run_id = ? AND source = ?",
-        [run_id, source],
-    )[0]
-    named = (
-        {name: value for name, value in (("tp", tp), ("pp", pp), ("dp", dp)) if value is not None}
-        if traces
-        else {}
-    )
-    return Said(
-        {key: value for key, value in (config[0] if config else {}).items() if value is not None},
-        max(ranks, world or 0, 1),
-        named,
+    sizes = sql.one(con, "audit/parallel_sizes", run_id=run_id, source=source)
+    named = {name: sizes[name] for name in ("tp", "pp", "dp") if sizes[name] is not None}
+    return KnownFacts(
+        {key: value for key, value in config_of(con, run_id).items() if value is not None},
+        max(sizes["ranks"], sizes["world_size"] or 0, 1),
+        named if sizes["are_named"] else {},
     )
 
 
 def layout_of(
-    said: Said,
+    known: KnownFacts,
     *,
     has_reduce: bool,
     has_exchange: bool,
@@ -71,21 +45,21 @@ def layout_of(
     has_two_after_moe: bool,
     has_shared: bool,
 ) -> tuple[Layout, list[str]]:
-    """The layout, and a sentence for each fact that was not said. The flags are what the trace shows."""
-    config = said.config
+    """The layout, and a sentence for each fact that was not known. The flags are what the trace shows."""
+    config = known.config
     notes: list[str] = []
-    pp = config.get("pp") or _named(said, "pp", notes)
-    dp = config.get("dp") or _named(said, "dp", notes)
+    pp = config.get("pp") or _named(known, "pp", notes)
+    dp = config.get("dp") or _named(known, "dp", notes)
     tp = config.get("tp")
-    if tp is None and "tp" in said.named:
-        tp = _named(said, "tp", notes)
+    if tp is None and "tp" in known.from_names:
+        tp = _named(known, "tp", notes)
     if tp is None:
-        tp = max(said.ranks // (dp * pp), 1)
-        if said.ranks == 1 and has_reduce:
+        tp = max(known.ranks // (dp * pp), 1)
+        if known.ranks == 1 and has_reduce:
             tp = 2
             notes.append("tp was not said: more than 1 assumed, since there are all-reduces")
         else:
-            notes.append(_assumed_tp(tp, said.ranks, dp, pp))
+            notes.append(_assumed_tp(tp, known.ranks, dp, pp))
     ep = config.get("ep")
     if ep is None:
         ep = tp * dp if has_exchange else 1
@@ -125,10 +99,10 @@ def _assumed_tp(tp: int, ranks: int, dp: int, pp: int) -> str:
     return f"tp was not said: {tp} assumed, all {ranks} rank{'s' * (ranks != 1)} of the job{rest}"
 
 
-def _named(said: Said, name: str, notes: list[str]) -> int:
-    if name in said.named:
-        notes.append(f"{name} {said.named[name]}: from the files' names")
-        return said.named[name]
+def _named(known: KnownFacts, name: str, notes: list[str]) -> int:
+    if name in known.from_names:
+        notes.append(f"{name} {known.from_names[name]}: from the files' names")
+        return known.from_names[name]
     notes.append(f"{name} was not said: 1 assumed")
     return 1
 
@@ -136,19 +110,11 @@ def _named(said: Said, name: str, notes: list[str]) -> int:
 def stages_of(con: duckdb.DuckDBPyConnection, run_id: str, source: str, layout: Layout) -> dict[str, int]:
     """The pipeline stage of each trace: from its file's name, else from its rank (tensor-parallel ranks
     first)."""
-    found = duck.rows(
-        con,
-        "SELECT trace_id, pp_rank, rank FROM raw.trace WHERE run_id = ? AND source = ? ORDER BY ALL",
-        [run_id, source],
-    )
+    found = sql.rows(con, "audit/traces", run_id=run_id, source=source)
     return {
         trace: stage if stage is not None else (rank or 0) // layout.tp % layout.pp
         for trace, stage, rank in found
     }
-
-
-Key = tuple[int, str, int | None]
-"""Pipeline stage, phase, tokens of the graph (None: no graph)."""
 
 
 def shapes_of(
@@ -156,18 +122,18 @@ def shapes_of(
     run_id: str,
     source: str,
     stages: dict[str, int],
-    said: Said,
+    known: KnownFacts,
     layout: Layout,
-) -> tuple[dict[Key, Shape], set[Key], list[str]]:
+) -> tuple[dict[ShapeKey, Shape], set[ShapeKey], list[str]]:
     """Each shape of step that the run holds; which of them rest on run_config's layers alone; and sentences
     about that.
 
     Raises nothing: a shape of which neither the trace nor run_config tells the layers is left out.
     """
-    found: dict[Key, Shape] = {}
-    unproven: set[Key] = set()
+    found: dict[ShapeKey, Shape] = {}
+    unproven: set[ShapeKey] = set()
     notes: list[str] = []
-    rows = con.execute(_SHAPES, {"run": run_id, "source": source}).fetchall()
+    rows = sql.rows(con, "audit/shapes", run_id=run_id, source=source)
     for trace, phase, tokens, seen_layers, seen_moe, drafts, attentions in rows:
         key = (stages[trace], phase, tokens)
         passes = (drafts or 0) // layout.draft_layers
@@ -177,9 +143,9 @@ def shapes_of(
         is_merged = (
             seen_layers is not None
             and layout.pp == 1
-            and attentions == said.config.get("layers") != seen_layers
+            and attentions == known.config.get("layers") != seen_layers
         )
-        made = _from_config(said, layout) if seen_layers is None or is_merged else (seen_layers, seen_moe)
+        made = _from_config(known, layout) if seen_layers is None or is_merged else (seen_layers, seen_moe)
         if made is None:
             continue
         layers, moe = made
@@ -194,27 +160,29 @@ def shapes_of(
         )
     if unproven:
         notes.append(
-            f"the order of kernels does not prove all of the {said.config['layers']} layers of run_config: "
+            f"the order of kernels does not prove all of the {known.config['layers']} layers of run_config: "
             "no positions for these steps"
         )
     counted = {shape.layers for key, shape in found.items() if key not in unproven and not shape.is_draft}
-    if counted and layout.pp == 1 and (wanted := said.config.get("layers")) and counted != {wanted}:
+    if counted and layout.pp == 1 and (wanted := known.config.get("layers")) and counted != {wanted}:
         notes.append(
             f"run_config says {wanted} layers, the trace shows {', '.join(map(str, sorted(counted)))}: the "
             "trace's were taken"
         )
-    elif counted and "layers" not in said.config:
+    elif counted and "layers" not in known.config:
         notes.append(f"layers were not said: {', '.join(map(str, sorted(counted)))} counted in the trace")
-    return found, unproven, notes + _dense_notes(said, found, unproven, layout)
+    return found, unproven, notes + _dense_notes(known, found, unproven, layout)
 
 
-def _dense_notes(said: Said, found: dict[Key, Shape], unproven: set[Key], layout: Layout) -> list[str]:
+def _dense_notes(
+    known: KnownFacts, found: dict[ShapeKey, Shape], unproven: set[ShapeKey], layout: Layout
+) -> list[str]:
     dense = {
         shape.layers - len(shape.moe)
         for key, shape in found.items()
         if key not in unproven and not shape.is_draft
     }
-    wanted = said.config.get("dense_layers")
+    wanted = known.config.get("dense_layers")
     if not dense or layout.pp > 1 or dense == {wanted}:
         return []
     text = ", ".join(map(str, sorted(dense)))
@@ -223,9 +191,9 @@ def _dense_notes(said: Said, found: dict[Key, Shape], unproven: set[Key], layout
     return [f"run_config says {wanted} dense layers, the trace shows {text}: the trace's were taken"]
 
 
-def _from_config(said: Said, layout: Layout) -> tuple[int, list[int]] | None:
-    layers = said.config.get("layers")
+def _from_config(known: KnownFacts, layout: Layout) -> tuple[int, list[int]] | None:
+    layers = known.config.get("layers")
     if layers is None or layout.pp > 1:
         return None
-    dense = said.config.get("dense_layers", 0 if said.config.get("experts") else layers)
+    dense = known.config.get("dense_layers", 0 if known.config.get("experts") else layers)
     return layers, list(range(dense, layers))

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import duckdb
 
-from pipeline import duck
+from pipeline.analyses import sql
 from pipeline.analyses.formulas import overlap_ceiling
 from pipeline.analyses.report import Report
-from pipeline.analyses.step_facts import COMMUNICATION, StepFacts, step_facts
+from pipeline.analyses.step_facts import StepFacts, step_facts
 from pipeline.errors import UsageError
+from pipeline.models.rules import communication_rollups
 
 _COLUMNS = (
     "compute_ms",
@@ -88,15 +89,12 @@ def _pair(halves: Halves) -> tuple[float, float]:
 
 def _exposed(con: duckdb.DuckDBPyConnection, facts: StepFacts) -> Halves:
     """Medians over complete steps and ranks of exposed time."""
-    found = duck.rows(
+    found = sql.one(
         con,
-        f"WITH step AS (SELECT coalesce(sum(b.exposed_ns) FILTER (WHERE b.rollup IN {COMMUNICATION}), 0) AS "
-        "talk, sum(b.exposed_ns) AS whole "
-        "FROM step_breakdown AS b JOIN steps AS s ON b.run_id = s.run_id AND b.trace_id = s.trace_id AND "
-        "b.device = s.device AND b.step = s.step "
-        "WHERE s.run_id = $1 AND s.source = $2 AND s.phase = $3 AND s.is_complete GROUP BY s.trace_id, "
-        "s.device, s.step) "
-        "SELECT median(whole - talk) / 1e6, median(talk) / 1e6 FROM step",
-        [facts.run_id, facts.source, facts.phase],
+        "whatif/exposed",
+        run_id=facts.run_id,
+        source=facts.source,
+        phase=facts.phase,
+        communication=list(communication_rollups()),
     )
-    return Halves(float(found[0][0]), float(found[0][1]))
+    return Halves(float(found["compute_ms"]), float(found["communication_ms"]))

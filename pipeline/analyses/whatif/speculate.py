@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 import duckdb
 
-from pipeline import duck
+from pipeline.analyses import sql
 from pipeline.analyses.formulas import breakeven_acceptance, emitted_tokens
 from pipeline.analyses.latency import Curve
 from pipeline.analyses.report import Report
-from pipeline.analyses.step_facts import COMMUNICATION, StepFacts, main_allreduce, step_facts
+from pipeline.analyses.step_facts import StepFacts, main_allreduce, step_facts
 from pipeline.errors import UsageError
+from pipeline.models.rules import communication_rollups
 
 ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)
 _COLUMNS = (
@@ -76,16 +77,12 @@ def speculate_reports(
     if first.tokens is None:
         raise UsageError(f"run {first.run_id}: the tokens of its decode steps are not known")
     curve = _curve(con, runs)
+    if not curve.points:
+        raise UsageError("no run has decode steps with a wall time and known tokens")
     if len(curve.points) < 2 and not extrapolate:
         raise UsageError(
-            (
-                f"only steps of {curve.points[0][0]:.0f} tokens were measured: name a run of the same model "
-                "at "
-                "a "
-                "larger batch too, or say --extrapolate"
-            )
-            if curve.points
-            else "no run has decode steps with a wall time and known tokens"
+            f"only steps of {curve.points[0][0]:.0f} tokens were measured: name a run of the same model at a "
+            "larger batch too, or say --extrapolate"
         )
     pass_ms, how = (draft_ms, "as said") if draft_ms is not None else _draft(con, first)
     made = [(k, guess(curve, first.tokens, k, pass_ms, extrapolate=extrapolate)) for k in drafts]
@@ -149,14 +146,7 @@ def _curve(con: duckdb.DuckDBPyConnection, runs: Sequence[StepFacts]) -> Curve:
     """Median wall of decode steps of all runs, by tokens (padded where a graph was replayed)."""
     points: dict[float, list[float]] = {}
     for facts in runs:
-        for tokens, ms in duck.rows(
-            con,
-            "SELECT coalesce(graph_tokens, generation_tokens) AS tokens, median(wall_ns) / 1e6 FROM steps "
-            "WHERE run_id = $1 AND source = $2 "
-            "AND phase = 'decode' AND is_complete AND next_phase = 'decode' AND wall_ns IS NOT NULL GROUP BY "
-            "tokens HAVING tokens > 0 ORDER BY ALL",
-            [facts.run_id, facts.source],
-        ):
+        for tokens, ms in sql.rows(con, "whatif/decode_curve", run_id=facts.run_id, source=facts.source):
             points.setdefault(float(tokens), []).append(float(ms))
     return Curve(
         "step", tuple((tokens, sum(ms) / len(ms)) for tokens, ms in sorted(points.items())), "decode steps"
@@ -170,7 +160,7 @@ def _draft(con: duckdb.DuckDBPyConnection, facts: StepFacts) -> tuple[float, str
             "--draft-ms"
         )
     layers, own = facts.config["layers"], facts.config["draft_layers"]
-    compute = sum(facts.ms(name) for name in facts.rollups if name not in COMMUNICATION)
+    compute = sum(facts.ms(name) for name in facts.rollups if name not in communication_rollups())
     is_parallel = "AllReduce" in facts.rollups
     call_us = main_allreduce(con, facts)["us_p50"] if is_parallel else 0.0
     talk = ", its own all-reduces and logits gather" if is_parallel else ""

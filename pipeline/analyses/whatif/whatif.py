@@ -7,13 +7,12 @@ from typing import Any, Literal
 
 import duckdb
 
-from pipeline import duck
-from pipeline.analyses import formulas
+from pipeline.analyses import formulas, sql
 from pipeline.analyses.bandwidth import attention_load
 from pipeline.analyses.formulas import Interval
 from pipeline.analyses.latency import Curve, LatencyTable, table_of
 from pipeline.analyses.report import Report
-from pipeline.analyses.step_facts import COMMUNICATION, StepFacts, main_allreduce, step_facts
+from pipeline.analyses.step_facts import StepFacts, main_allreduce, step_facts
 from pipeline.analyses.whatif.ep import (
     MODES,
     TOKENS,
@@ -28,6 +27,7 @@ from pipeline.analyses.whatif.ep import (
 from pipeline.analyses.whatif.overlap import overlap_reports
 from pipeline.analyses.whatif.speculate import speculate_reports
 from pipeline.errors import UsageError
+from pipeline.models.rules import communication_rollups
 
 Exchange = Literal["ag_rs", "a2a"]
 _COLUMNS = (
@@ -97,24 +97,20 @@ def _case(
     if load is not None and load < 1:
         raise UsageError(f"a load factor is the fullest rank over the mean: {load} is below 1")
     config = facts.config
-    seen = duck.dicts(
-        con,
-        "WITH step AS (SELECT trace_id, step, count(*) FILTER (WHERE part = 'after_moe') AS moe, max(layer) "
-        "+ 1 AS layers "
-        "FROM collectives WHERE run_id = $1 AND source = $2 AND phase = $3 AND category = 'allreduce' AND "
-        "NOT is_half GROUP BY ALL) "
-        "SELECT mode(moe) AS moe, mode(layers) AS layers FROM step",
-        [facts.run_id, facts.source, facts.phase],
-    )[0]
+    seen = sql.one(con, "whatif/layers", run_id=facts.run_id, source=facts.source, phase=facts.phase)
     layers = config.get("layers") or seen["layers"]
     dense = config.get("dense_layers")
-    moe_layers = layers - dense if layers and dense is not None else seen["moe"]
+    moe_layers = layers - dense if layers and dense is not None else seen["after_moe"]
     if not layers or not moe_layers:
         raise UsageError(f"run {facts.run_id}: its MoE layers are not known; say layers and dense_layers")
     experts, top_k = config.get("experts"), config.get("experts_per_token")
     if experts and experts % call["ranks"]:
         raise UsageError(f"{experts} experts cannot be shared out evenly over {call['ranks']} ranks")
-    other = [name for name in facts.rollups if name not in {*COMMUNICATION, "MoE GEMM", "GEMM", "Attention"}]
+    other = [
+        name
+        for name in facts.rollups
+        if name not in {*communication_rollups(), "MoE GEMM", "GEMM", "Attention"}
+    ]
     return Case(
         mode=mode,
         ranks=call["ranks"],
@@ -124,7 +120,7 @@ def _case(
         experts=experts,
         top_k=top_k,
         calls=facts.rollups["AllReduce"]["calls_mode"],
-        moe_calls=seen["moe"] or moe_layers,
+        moe_calls=seen["after_moe"] or moe_layers,
         traced_tokens=facts.tokens,
         allreduce_ms=facts.ms("AllReduce"),
         call_us=Interval(min(call["floor_us"], call["us_p50"]), call["us_p50"]),

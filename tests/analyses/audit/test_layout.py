@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipeline.analyses.audit.expected import Layout
-from pipeline.analyses.audit.layout import Said, layout_of
+from pipeline.analyses.audit.layout import KnownFacts, layout_of
 
 NOTHING = {
     "has_reduce": True,
@@ -22,7 +22,7 @@ def layout(
     config: dict[str, Any] | None = None, ranks: int = 8, named: dict[str, int] | None = None, **shown: bool
 ) -> tuple[Layout, str]:
     """The layout and all its notes."""
-    found, notes = layout_of(Said(config or {}, ranks, named or {}), **(NOTHING | shown))
+    found, notes = layout_of(KnownFacts(config or {}, ranks, named or {}), **(NOTHING | shown))
     return found, "; ".join(notes)
 
 
@@ -72,7 +72,7 @@ def test_reduce_scatter_behind_attention_means_sequence_parallel() -> None:
 
 
 def test_a_second_all_reduce_of_moe_layers_is_the_shared_experts_if_there_is_one() -> None:
-    """Said in run_config, or shown by its GEMMs; else it counts as extra."""
+    """KnownFacts in run_config, or shown by its GEMMs; else it counts as extra."""
     assert layout({"shared_experts": 1}, has_two_after_moe=True)[0].shared_apart
     assert layout(has_two_after_moe=True, has_shared=True)[0].shared_apart
     found, notes = layout({"shared_experts": 0}, has_two_after_moe=True, has_shared=True)
