@@ -15,6 +15,11 @@ FORMULA = r"^([=+\-@\t\r\n\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}])"
 _FORMULA = re.compile(r"[=+\-@\t\r\n\uFF1D\uFF0B\uFF0D\uFF20]")
 
 
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """A number with its noun: 1 step, 2 steps, 1,000 steps."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 def printable(text: str) -> str:
     """A text that stays on its line: line breaks, control and bidi characters and the like are escaped."""
     if text.isprintable():

@@ -18,14 +18,13 @@ import pytest
 from pipeline import session
 from pipeline.errors import ExitCode, UsageError
 from pipeline.lake.home import Home
-from tests.support.homes import environment, fingerprint
+from tests.support.homes import HANG_S, environment, fingerprint
 
 _LONG = "SELECT repeat('k', 200) || n AS s FROM range(1_000_000_000) AS r (n) ORDER BY hash(n)"
 SPILLING = f"SELECT max(s) FROM ({_LONG} LIMIT 900_000_000)"
 LITTLE_MEMORY = (
     "from pipeline import duck\nfrom pipeline.cli import app\nduck.READ_MEMORY = '80MB'\napp.main()"
 )
-PATIENCE_S = 120
 
 
 @pytest.fixture
@@ -79,7 +78,7 @@ def spilling(home: Home, temporary: Path) -> subprocess.Popen[str]:
 
 def wait_until(is_so: Callable[[], bool]) -> None:
     """Wait, not for ever."""
-    latest = time.monotonic() + PATIENCE_S
+    latest = time.monotonic() + HANG_S
     while not is_so():
         assert time.monotonic() < latest
         time.sleep(0.01)
@@ -87,7 +86,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     """The exit code and stderr of a process that is about to end."""
-    _, err = process.communicate(timeout=PATIENCE_S)
+    _, err = process.communicate(timeout=HANG_S)
     return process.returncode, err
 
 
@@ -230,7 +229,7 @@ def test_an_ignored_signal_stays_ignored(temporary: Path) -> None:
         "with session.folder(): os.kill(os.getpid(), signal.SIGHUP)\nprint('went on')"
     )
     process = started(program)
-    out, err = process.communicate(timeout=PATIENCE_S)
+    out, err = process.communicate(timeout=HANG_S)
     assert (process.returncode, out, err) == (0, "went on\n", "")
     assert list(temporary.iterdir()) == []
 

@@ -142,11 +142,12 @@ def stale(home: Home) -> list[str]:
     return stale_runs(home, load_rules(home.user_rules))
 
 
-def say_of_run(home: Home, run_id: str, facts: dict[str, Any], progress: Progress) -> Outcome:
-    """Add facts to a run and rebuild it, since its marts use them."""
+def describe_runs(home: Home, run_ids: list[str], facts: dict[str, Any], progress: Progress) -> Outcome:
+    """Add facts to runs and rebuild them, since their marts use the facts."""
     with _writing(home, progress) as outcome:
-        describe(home, run_id, facts)
-        _build(home, [run_id], outcome, progress, ExecutionConfig())
+        for run_id in run_ids:
+            describe(home, run_id, facts)
+        _build(home, run_ids, outcome, progress, ExecutionConfig())
     return outcome
 
 

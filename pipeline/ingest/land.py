@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import shutil
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,7 +12,7 @@ from pathlib import Path
 from pipeline import duck
 from pipeline.contracts import contracts
 from pipeline.errors import SideFile, TraceError, UnfinishedFile, UsageError, home_trouble
-from pipeline.lake.atomic import commit_folder
+from pipeline.lake.atomic import commit_folder, staging_folder
 from pipeline.lake.dropped import Dropped, opened, same_mode
 from pipeline.lake.home import Home
 from pipeline.sources.detect import reader_for
@@ -98,15 +96,12 @@ def land(
 def _staging(home: Home) -> Iterator[tuple[Path, Path, Path]]:
     """Folders for the tables, for scratch, and for the file as readers see it; removed afterwards, whatever
     happens."""
-    staging = home.staging / uuid.uuid4().hex
-    folders = staging / "out", staging / "work", staging / "in"
-    try:
+    with staging_folder(home.staging) as staging:
+        folders = staging / "out", staging / "work", staging / "in"
         for folder in folders:
-            folder.mkdir(parents=True)
+            folder.mkdir()
         folders[2].chmod(0o700)
         yield folders
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _refuse_large(dropped: Dropped, max_bytes: int) -> None:

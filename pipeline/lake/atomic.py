@@ -16,6 +16,8 @@ from pipeline.errors import StepledgerError
 
 SCRATCH = "scratch-"
 """Begins the name of a folder in staging whose maker holds a lock in it, not the home's."""
+RETIRED = "old-"
+"""Begins the name of a folder in staging that readers may still have open."""
 _ASIDE = re.compile(r"\..+\.[0-9a-f]{32}")
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 _NAME_BYTES = 255
@@ -61,8 +63,33 @@ def exchange_folder(staged: Path, target: Path, old: Path) -> None:
         staged.rename(target)
     else:
         _exchange(staged, target)
-        staged.rename(old / f"old-{uuid.uuid4().hex}")
+        retire(staged, old)
     sync_folder(target.parent)
+
+
+def retire(folder: Path, staging: Path) -> None:
+    """Move a folder out of the lake: it is deleted after a grace time, for readers that have it open."""
+    folder.rename(staging / f"{RETIRED}{uuid.uuid4().hex}")
+
+
+@contextmanager
+def staging_folder(staging: Path, prefix: str = "") -> Iterator[Path]:
+    """A new folder in staging for the holder of the home; removed at the end with all that is left in it."""
+    folder = staging / f"{prefix}{uuid.uuid4().hex}"
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def replacing(target: Path, staging: Path) -> Iterator[Path]:
+    """A new folder in staging that takes the place of `target` in one step if all goes well, and is removed
+    otherwise."""
+    with staging_folder(staging) as folder:
+        yield folder
+        exchange_folder(folder, target, staging)
 
 
 def _exchange(one: Path, other: Path) -> None:

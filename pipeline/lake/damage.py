@@ -42,7 +42,7 @@ class Damage:
         elif self.layer == "config":
             todo = f"give the run's facts again with `stepledger describe {self.run_id}`"
         else:
-            todo = f"run `stepledger build --run {self.run_id}`"
+            todo = f"run `stepledger build {self.run_id}`"
         return f"damaged: {self.file}: {todo}"
 
 

@@ -29,6 +29,13 @@ SPILL_LIMIT = "16GB"
 _TRIES = 20
 _NAMED = 10
 """Most runs that one answer names as left out."""
+NAMES = """
+SELECT run_id, run_name FROM raw.trace
+UNION
+SELECT run_id, run_name FROM raw.microbench
+ORDER BY ALL
+"""
+"""The id of each run, and the name that it was given when it was dropped."""
 _T = TypeVar("_T")
 _LEFT_OUT: ContextVar[Mapping[str, str]] = ContextVar("left_out", default=MappingProxyType({}))
 """Runs that sessions leave out beside those of the database, and why: what `stable` found while it read."""
@@ -125,14 +132,7 @@ def known_run(con: duckdb.DuckDBPyConnection, run: str) -> str:
     it was dropped."""
     if run == Path(run).name and next(home_of(con).raw_run(run).glob("file_id=*"), None) is not None:
         return run  # without reading anything: thousands of runs may have landed
-    known: list[tuple[Any, ...]] = duck.rows(
-        con,
-        (
-            "SELECT run_id, run_name FROM raw.trace UNION SELECT run_id, run_name FROM raw.microbench ORDER "
-            "BY "
-            "ALL"
-        ),
-    )
+    known: list[tuple[Any, ...]] = duck.rows(con, NAMES)
     folded = run.casefold()
     for matches in (
         {r[0] for r in known if r[1] == run},

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-import uuid
 
-from pipeline.lake.atomic import SCRATCH, is_abandoned, remove, remove_asides, write_file
+from pipeline.lake.atomic import RETIRED, SCRATCH, is_abandoned, remove, remove_asides, retire, write_file
 from pipeline.lake.compact import remove_compacted
 from pipeline.lake.home import Home
 from pipeline.lake.versions import refuse_newer
@@ -28,7 +27,7 @@ def tidy(home: Home) -> None:
         if path.name.startswith(SCRATCH):
             is_over = is_abandoned(path)
         else:
-            is_over = not path.name.startswith("old-") or time.time() - path.stat().st_ctime > GRACE_SECONDS
+            is_over = not path.name.startswith(RETIRED) or time.time() - path.stat().st_ctime > GRACE_SECONDS
         if is_over:
             remove(path)
     for path in home.root.glob(".stepledger.duckdb.*"):
@@ -60,5 +59,5 @@ def _finish_forgetting(home: Home) -> None:
             home.quality_run(run_id),
         ):
             if folder.is_dir():
-                folder.rename(home.staging / f"old-{uuid.uuid4().hex}")
+                retire(folder, home.staging)
         mark.unlink()

@@ -68,7 +68,7 @@ def troubled_runs(home: Home) -> dict[str, str]:
             is_newer = (version or 0) > CONTRACT_VERSION
             why[run_id] = (
                 f"{of_version(version)}: "
-                f"{'upgrade stepledger' if is_newer else f'run `stepledger build --run {run_id}`'}"
+                f"{'upgrade stepledger' if is_newer else f'run `stepledger build {run_id}`'}"
             )
     return dict(sorted(why.items()))
 

@@ -4,7 +4,6 @@ leave out."""
 from __future__ import annotations
 
 import hashlib
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ import duckdb
 from pipeline import __version__, duck
 from pipeline.contracts import CONTRACT_VERSION, Layer, contracts
 from pipeline.duck import literal
-from pipeline.lake.atomic import exchange_folder
+from pipeline.lake.atomic import replacing
 from pipeline.lake.compact import relation, templated
 from pipeline.lake.damage import BUILT, LAYERS, is_damaged
 from pipeline.lake.home import TEMPLATE, Home
@@ -170,14 +169,9 @@ def write_templates(home: Home) -> None:
             is_damaged(target / f"{table}.parquet") for table in tables
         ):
             continue
-        staged = home.staging / uuid.uuid4().hex
-        staged.mkdir(parents=True)
-        with duck.in_memory() as con:
+        with replacing(target, home.staging) as folder, duck.in_memory() as con:
             con.execute("BEGIN")
             for table, contract in tables.items():
-                con.execute(
-                    f"COPY ({contract.empty_query()}) TO {literal(staged / f'{table}.parquet')} (FORMAT "
-                    "parquet)"
-                )
-        (staged / f"{stamp}.stamp").touch()
-        exchange_folder(staged, target, home.staging)
+                file = literal(folder / f"{table}.parquet")
+                con.execute(f"COPY ({contract.empty_query()}) TO {file} (FORMAT parquet)")
+            (folder / f"{stamp}.stamp").touch()

@@ -100,10 +100,10 @@ def _aside(home: Home, target: Path, *, is_in_home: bool) -> Iterator[Path]:
             yield hidden
 
 
-def readable_runs(home: Home) -> tuple[list[str], dict[str, UsageError]]:
-    """All runs: those that can be read, and what is wrong with the others."""
+def readable_runs(home: Home, run_ids: list[str]) -> tuple[list[str], dict[str, UsageError]]:
+    """Those of the runs that can be read, and what is wrong with the others."""
     runs, damaged = [], {}
-    for run_id in home.run_ids():
+    for run_id in run_ids:
         try:
             runs.append(run_id_of(home, run_id))
         except UsageError as error:
@@ -116,7 +116,7 @@ def export_built(home: Home, verdicts: dict[str, str], say: Callable[[str], None
     done with each."""
     for run_id, verdict in verdicts.items():
         if verdict == "fail":
-            say(f"run {run_id}: verdict fail, so it is not exported (stepledger check --run {run_id})")
+            say(f"run {run_id}: verdict fail, so it is not exported (stepledger check {run_id})")
         else:
             done = export_run(home, run_id, DEFAULT_MART, "csv", None, wide=False)
             say(f"run {run_id}: verdict {verdict}, exported to {done.path}")
@@ -140,7 +140,7 @@ def refuse_failed(home: Home, run: str) -> None:
     run_id = run_id_of(home, run)
     if run_verdict(home, run_id) == "fail":
         raise UsageError(
-            f"run {run_id} failed its checks (stepledger check --run {run_id}); --allow-failed exports it "
+            f"run {run_id} failed its checks (stepledger check {run_id}); --allow-failed exports it "
             "all the same"
         )
 

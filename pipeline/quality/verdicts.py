@@ -4,7 +4,6 @@ build's id."""
 from __future__ import annotations
 
 import shutil
-import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +14,7 @@ from pipeline import duck
 from pipeline.contracts import Layer, contracts
 from pipeline.duck import literal
 from pipeline.errors import ExitCode, ModelError, StepledgerError, UsageError, home_trouble
-from pipeline.lake.atomic import exchange_folder
+from pipeline.lake.atomic import replacing, staging_folder
 from pipeline.lake.damage import damage_of, unreadable_file
 from pipeline.lake.database import write_database
 from pipeline.lake.dropped import mode_of, same_mode
@@ -43,13 +42,14 @@ def check_run(home: Home, run_id: str, *, with_docs: bool = True) -> list[Result
     read.
     """
     if not home.mart_run(run_id).is_dir():
-        raise UsageError(f"run {run_id} has no marts yet: run `stepledger build --run {run_id}`")
+        raise UsageError(f"run {run_id} has no marts yet: run `stepledger build {run_id}`")
     if damage := damage_of(home, run_id, layers=_ASKED):
         raise ModelError(str(damage))
-    spill = home.staging / uuid.uuid4().hex
-    spill.mkdir(parents=True)
     try:
-        with duck.working(spill, threads=2, memory_limit="1GB") as con:
+        with (
+            staging_folder(home.staging) as spill,
+            duck.working(spill, threads=2, memory_limit="1GB") as con,
+        ):
             open_run(con, home, run_id)
             results = [ask(con, check) for check in checks()]
             if with_docs:
@@ -68,11 +68,7 @@ def check_run(home: Home, run_id: str, *, with_docs: bool = True) -> list[Result
             raise ModelError(str(damage)) from error
         if isinstance(error, CheckError) or (isinstance(error, OSError) and home_trouble(error) is not None):
             raise
-        raise ModelError(
-            f"its tables cannot be read: run `stepledger build --run {run_id}`. ({error})"
-        ) from error
-    finally:
-        shutil.rmtree(spill, ignore_errors=True)
+        raise ModelError(f"its tables cannot be read: run `stepledger build {run_id}`. ({error})") from error
     return results
 
 
@@ -154,18 +150,12 @@ def _write(
     )
     contract = contracts("quality")["quality"]
     names = ", ".join(f'"{c.name}"' for c in contract.columns)
-    staged = home.staging / uuid.uuid4().hex
-    staged.mkdir(parents=True)
-    try:
+    with replacing(home.quality_lake_run(run_id), home.staging) as folder:
         con.execute(
             f"COPY (SELECT {contract.select_list()} FROM (VALUES {values}) AS result ({names}) ORDER BY ALL) "
-            f"TO {literal(staged / 'quality.parquet')} (FORMAT parquet)"
+            f"TO {literal(folder / 'quality.parquet')} (FORMAT parquet)"
         )
-        same_mode(staged, mode_of(home.raw_run(run_id)))
-        target = home.quality_lake_run(run_id)
-        exchange_folder(staged, target, home.staging)
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
+        same_mode(folder, mode_of(home.raw_run(run_id)))
 
 
 def verdict(results: list[Result]) -> str:

@@ -27,13 +27,11 @@ from pipeline.errors import HomeError, WorkerDied
 from pipeline.ingest import cluster
 from pipeline.ingest.executors import Dask, Done
 from pipeline.lake.home import Home
-from tests.support.homes import drop, environment, mart_rows, pair
+from tests.support.homes import HANG_S, drop, environment, mart_rows, pair
 from tests.support.paths import ROOT
 
 distributed = pytest.importorskip("distributed", reason="the extra stepledger[dask] is not installed")
 
-HANG_SECONDS = 180
-"""A guard: what takes so long hangs."""
 OTHER_VERSION = """
 import distributed.versions as versions
 known = versions.get_package_info
@@ -45,7 +43,7 @@ sys.modules["pipeline"] = None
 """
 COMMAND = """
 from pipeline.ingest import cluster
-cluster.CONNECT_SECONDS, cluster.PATIENCE_SECONDS, cluster._VERSIONS_SECONDS = {connect_s}, {patience_s}, 60.0
+cluster.CONNECT_SECONDS, cluster.HANG_SECONDS, cluster._VERSIONS_SECONDS = {connect_s}, {patience_s}, 60.0
 from pipeline.cli.app import main
 main()
 """
@@ -57,7 +55,7 @@ def _environment() -> dict[str, str]:
 
 def _until(is_so: Callable[[], bool], *alive: subprocess.Popen[Any]) -> None:
     """Wait until it is so, as long as these processes are alive."""
-    deadline = time.monotonic() + HANG_SECONDS
+    deadline = time.monotonic() + HANG_S
     while not is_so():
         assert time.monotonic() < deadline
         assert all(process.poll() is None for process in alive)
@@ -172,7 +170,7 @@ def _command(
 
 def _refused(home: Home, command: subprocess.Popen[str]) -> str:
     """The one line that a command ended with: exit code 2, all files in the inbox, the home free."""
-    _, stderr = command.communicate(timeout=HANG_SECONDS)
+    _, stderr = command.communicate(timeout=HANG_S)
     assert command.returncode == 2, stderr
     assert stderr.count("\n") == 1, stderr
     assert len(list(home.inbox.rglob("*.json"))) == 2
@@ -183,7 +181,7 @@ def _refused(home: Home, command: subprocess.Popen[str]) -> str:
 
 def _assert_local_run_works(home: Home) -> None:
     command = _command(home.root, "--workers", "1")
-    _, stderr = command.communicate(timeout=HANG_SECONDS)
+    _, stderr = command.communicate(timeout=HANG_S)
     assert command.returncode == 0, stderr
     assert home.run_ids() == ["serve"]
     assert not list(home.inbox.rglob("*.json"))
@@ -218,7 +216,7 @@ def die_of_zero(number: int) -> int:
 def touch_and_sleep(marker: Path) -> None:
     """Work that does not end."""
     marker.touch()
-    time.sleep(HANG_SECONDS)
+    time.sleep(HANG_S)
 
 
 def unsendable(number: int) -> object:
@@ -264,7 +262,7 @@ def test_a_cluster_fills_a_lake_as_one_process_does(shared: Cluster, filled: Hom
     shared.add("", threads=2)
     for home, options in ((filled, ["--scheduler", shared.address]), (alone, ["--workers", "1"])):
         command = _command(home.root.relative_to(tmp_path), *options, cwd=tmp_path)
-        _, stderr = command.communicate(timeout=HANG_SECONDS)
+        _, stderr = command.communicate(timeout=HANG_S)
         assert command.returncode == 0, stderr
         assert all(line.startswith("read: ") for line in stderr.splitlines()), stderr
     assert mart_rows(filled) == mart_rows(alone)
@@ -359,7 +357,7 @@ def test_an_interrupt_leaves_the_cluster_quietly(shared: Cluster, filled: Home, 
     command = _command(filled.root, "--scheduler", shared.address)
     _until(marker.exists, command)
     command.send_signal(signal.SIGINT)
-    _, stderr = command.communicate(timeout=HANG_SECONDS)
+    _, stderr = command.communicate(timeout=HANG_S)
     assert (command.returncode, stderr) == (130, "")
     assert len(list(filled.inbox.rglob("*.json"))) == 2
     assert filled.at_work() == []
@@ -472,7 +470,7 @@ def test_work_that_somebody_cancels_is_the_clusters_trouble(shared: Cluster, tmp
     thread.start()
     with dask(shared.address) as made:
         (done,) = made.run(touch_and_sleep, [marker])
-    thread.join(HANG_SECONDS)
+    thread.join(HANG_S)
     assert isinstance(done.error, HomeError)
     assert "a test" in str(done.error)
 

@@ -25,7 +25,7 @@ from pipeline.lake.database import write_database
 from pipeline.lake.home import Home
 from pipeline.lake.reading import say_left_out
 from tests.support.commands import ARGUMENTS, COMMANDS, Place, Words, fill, formats
-from tests.support.homes import environment
+from tests.support.homes import HANG_S, environment
 
 ODD = "\x1b]0;x\x07\x9b31m\u202e\rz"
 FORMULA = "=HYPERLINK(0)"
@@ -158,7 +158,7 @@ def test_watch_says_nothing_that_a_terminal_obeys(mine: Place, arguments: list[s
             assert line, said
             said += line
         process.send_signal(signal.SIGTERM)
-        out, rest = process.communicate(timeout=120)
+        out, rest = process.communicate(timeout=HANG_S)
     assert process.returncode == 0
     assert b"read: ready" in said
     assert obeyed((out + said + rest).decode()) == ""
@@ -226,7 +226,7 @@ def is_formula(cell: str) -> bool:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["rules", "--explain", "a\udcff", "--op", "\udcff"], ["describe", "{run}", "--notes", "\udcff"]],
+    [["rules", "--explain", "a\udcff", "--op", "\udcff"], ["describe", "{run}", "notes=\udcff"]],
 )
 def test_an_argument_that_is_no_text_is_taken_as_text(
     mine: Place,

@@ -25,7 +25,7 @@ from pipeline.ingest.quarantine import quarantined
 from pipeline.lake.home import Home
 from pipeline.lake.reading import opened
 from pipeline.sources.nsys.columns import TABLES
-from tests.support.homes import settled
+from tests.support.homes import HANG_S, settled
 from tests.support.nsys_bombs import (
     ENDLESS,
     HUGE,
@@ -349,7 +349,6 @@ LARGE = {
     ),
 }
 """Files of kilobytes that say more than `--max-bytes` allows, and one of megabytes that does not."""
-PATIENCE_S = 900
 
 
 @pytest.fixture
@@ -495,7 +494,7 @@ def _bombed(root: Path, cases: dict[str, Case], *arguments: str) -> tuple[Home, 
     ]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         try:
-            _, said = process.communicate(timeout=PATIENCE_S)
+            _, said = process.communicate(timeout=HANG_S)
         except subprocess.TimeoutExpired:
             process.kill()
             raise

@@ -27,6 +27,7 @@ from pipeline.ingest.executors import Dask, Done, Executor, Processes, Serial, W
 from pipeline.ingest.tasks import Building, Landing, build_and_check, land_file
 from pipeline.lake.home import Home
 from pipeline.lake.settings import Settings
+from tests.support.homes import HANG_S
 
 
 def square(number: int) -> int:
@@ -154,7 +155,7 @@ def test_an_interrupt_leaves_no_worker_behind(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(executors, "as_completed", interrupted)
     with pytest.raises(KeyboardInterrupt):
         list(Processes(2).run(sleepy, [1, 2]))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + HANG_S
     while multiprocessing.active_children() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not multiprocessing.active_children()

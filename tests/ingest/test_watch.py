@@ -26,7 +26,7 @@ from pipeline.ingest.tasks import Landing
 from pipeline.ingest.watch import Stop, Watcher
 from pipeline.lake.home import Home
 from pipeline.progress import Progress
-from tests.support.homes import drop, environment, mart_rows, pair, rank_trace, settled
+from tests.support.homes import HANG_S, drop, environment, mart_rows, pair, rank_trace, settled
 
 QUIET = Progress(quiet=True)
 
@@ -235,9 +235,9 @@ def running(home: Home, *options: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def until(condition: Callable[[], bool], seconds: float = 90) -> None:
+def until(condition: Callable[[], bool]) -> None:
     """Wait for something."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + HANG_S
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -261,7 +261,7 @@ def test_files_that_arrive_become_a_run_and_a_signal_ends_the_watch(
         dropped.rename(home.inbox / "serve")
         until((home.exports / "serve" / "step_breakdown.csv").exists)
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=HANG_S)
         assert process.returncode == code
     messages = [json.loads(line)["message"] for line in said.splitlines()]
     assert messages[0] == f"watching {home.inbox}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import duck
-from pipeline.ingest.ingest import build, drain, say_of_run, stale
+from pipeline.ingest.ingest import build, describe_runs, drain, stale
 from pipeline.lake import tidy as tidying
 from pipeline.lake.compact import compact_runs, compactable
 from pipeline.lake.database import write_database
@@ -133,7 +133,7 @@ def test_a_reader_never_sees_a_run_twice_while_it_is_built_again(
         return build_id
 
     monkeypatch.setattr("pipeline.ingest.tasks.build_run", build_and_look)
-    say_of_run(mine, "a", {"layers": 2}, QUIET)
+    describe_runs(mine, ["a"], {"layers": 2}, QUIET)
     assert counts == [[("a", 1), ("b", 1), ("c", 1)]]
 
 

@@ -40,8 +40,8 @@ SOME_CASES = [pytest.param(layer, kind, id=f"{layer}-{kind}") for layer in FILES
 TODO: dict[Layer, str] = {
     "raw": "run `stepledger forget Hurt` and put the originals from archive/Hurt back into the inbox",
     "config": "give the run's facts again with `stepledger describe Hurt`",
-    "marts": "run `stepledger build --run Hurt`",
-    "quality": "run `stepledger build --run Hurt`",
+    "marts": "run `stepledger build Hurt`",
+    "quality": "run `stepledger build Hurt`",
 }
 RUNS = ["Hurt", "fine"]
 """Capital letters sort before the template's name, small ones after it: a pattern finds the first run first,
@@ -103,7 +103,7 @@ def test_other_runs_are_read_as_before(two: Home, mine: Home, call: Call, layer:
     sql = f"SELECT * FROM {table_of(layer)} WHERE run_id = 'fine' ORDER BY ALL"
     for words in (
         ["show", "fine"],
-        ["export", "--run", "fine", "--output", "-"],
+        ["export", "fine", "--output", "-"],
         ["query", sql, "--format", "csv"],
     ):
         asked, expected = call("--home", mine.root, *words), call("--home", two.root, *words)
@@ -131,7 +131,7 @@ def test_a_question_over_all_runs_leaves_the_damaged_one_out_and_says_so(
 def test_the_damaged_run_is_refused_by_name(mine: Home, call: Call, layer: Layer, kind: str) -> None:
     """It is not shown as if nothing of it were missing."""
     why = hurt(mine, layer, kind)
-    for words in (["show", "Hurt"], ["compare", "fine", "Hurt"], ["export", "--run", "Hurt"]):
+    for words in (["show", "Hurt"], ["compare", "fine", "Hurt"], ["export", "Hurt"]):
         assert call("--home", mine.root, *words) == (2, "", f"stepledger: error: run Hurt: {why}\n")
 
 
@@ -187,7 +187,7 @@ def test_facts_that_were_lost_can_be_given_again(two: Home, mine: Home, call: Ca
     why = hurt(mine, "config", kind)
     done = call("--home", mine.root, "build")
     assert (done.code, done.out, why in done.err) == (4, "", True)
-    assert call("--home", mine.root, "describe", "Hurt", "--layers", "2")[:2] == (0, "Hurt\n")
+    assert call("--home", mine.root, "describe", "Hurt", "layers=2")[:2] == (0, "Hurt\n")
     assert mart_rows(mine) == mart_rows(two)
 
 
@@ -261,7 +261,7 @@ def test_a_damaged_generation_is_built_again(
     write_database(mine)
     file = mine.compact / f"gen={gen}" / f"{table}.parquet"
     damage(file, kind)
-    why = f"damaged: {file.relative_to(mine.root).as_posix()}: run `stepledger build --run Hurt`"
+    why = f"damaged: {file.relative_to(mine.root).as_posix()}: run `stepledger build Hurt`"
     assert call("--home", mine.root, "show", "fine") == call("--home", two.root, "show", "fine")
     asked = call(
         "--home",
@@ -339,7 +339,7 @@ def test_check_names_a_file_with_broken_rows(mine: Home, call: Call, layer: Laye
         asked.err.count("\n"),
     ) == (2, "", True, 1)
     assert call("--home", mine.root, "query", f"FROM {table_of(layer)} WHERE run_id = 'fine'").code == 0
-    assert call("--home", mine.root, "check", "--run", "Hurt") == (4, "", f"not checked: run Hurt: {why}\n")
+    assert call("--home", mine.root, "check", "Hurt") == (4, "", f"not checked: run Hurt: {why}\n")
 
 
 @pytest.mark.parametrize(("layer", "footer"), [("raw", True), ("raw", False), ("config", True)])
@@ -348,7 +348,7 @@ def test_building_from_a_file_that_is_broken_inside_names_it(
 ) -> None:
     """As the trouble of that run."""
     why = broken_inside(file_of(mine, layer), footer=footer)
-    assert call("--home", mine.root, "build", "--run", "Hurt") == (4, "", f"run Hurt: {why}\n")
+    assert call("--home", mine.root, "build", "Hurt") == (4, "", f"run Hurt: {why}\n")
 
 
 def test_an_error_of_the_system_while_building_is_the_runs_trouble(

@@ -18,6 +18,7 @@ from pipeline.ingest.ingest import ExecutionConfig
 from pipeline.ingest.watch import Watcher
 from pipeline.lake.home import TEMPLATE, Home
 from pipeline.progress import Progress
+from tests.support.homes import HANG_S
 from tests.support.paths import ROOT
 
 HOLDER = """
@@ -230,7 +231,7 @@ def _as_other_user(home: Home, code: str) -> str:
     if os.geteuid() != 0:
         pytest.skip("it takes an administrator to be another user")
     done = subprocess.run(
-        [sys.executable, "-c", OTHER_USER + code], capture_output=True, text=True, timeout=120, check=False,
+        [sys.executable, "-c", OTHER_USER + code], capture_output=True, text=True, timeout=HANG_S, check=False,
         cwd=home.root, env=os.environ | {"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

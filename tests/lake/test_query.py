@@ -28,7 +28,7 @@ from pipeline.lake.home import Home
 from pipeline.lake.query import open_query, run_query
 from pipeline.lake.reading import reading
 from pipeline.present.output import TABLE_ROWS
-from tests.support.homes import command, copied, environment, fingerprint
+from tests.support.homes import HANG_S, command, copied, environment, fingerprint
 
 # LAKE stands for the lake's folder, SECRET and OTHER for a file and a database outside it, LINK and TREE for
 # links in the lake that point outside.
@@ -319,7 +319,7 @@ def test_an_answer_too_large_as_text_is_a_usage_error(built: Home, tmp_path: Pat
     with (tmp_path / "out").open("w") as out:
         done = subprocess.run(
             [sys.executable, "-c", program, *arguments],
-            stdout=out, stderr=subprocess.PIPE, text=True, check=False, timeout=120, env=environment(),
+            stdout=out, stderr=subprocess.PIPE, text=True, check=False, timeout=HANG_S, env=environment(),
         )  # fmt: skip
     assert done.returncode == ExitCode.USAGE, done.stderr
     assert "needs more memory than it may take" in done.stderr
@@ -359,7 +359,7 @@ def test_a_statement_on_stdin_that_is_no_text_is_a_usage_error(built: Home, sql:
     """It says where."""
     done = subprocess.run(
         [sys.executable, "-m", "pipeline", "--home", built.root, "query", "-"],
-        input=sql, capture_output=True, check=False, timeout=120, env=environment(),
+        input=sql, capture_output=True, check=False, timeout=HANG_S, env=environment(),
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (ExitCode.USAGE, b"")
     assert says in done.stderr.decode()
@@ -498,7 +498,7 @@ def test_ctrl_c_stops_an_endless_query(built: Home, tmp_path: Path, sql: str) ->
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=HANG_S)
     assert (process.returncode, "Traceback" in err) == (ExitCode.INTERRUPTED, False), err
     assert list(tmp_path.iterdir()) == []
     assert fingerprint(built.root) == before
@@ -510,7 +510,7 @@ def test_ctrl_c_stops_a_query_that_prints(built: Home, tmp_path: Path) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "range\n"
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=HANG_S)
     assert process.returncode == ExitCode.INTERRUPTED
 
 
@@ -535,7 +535,7 @@ def test_what_cannot_be_stopped_does_not_keep_the_process(limit_s: float, code: 
         f"duck.Patience({limit_s}, 'too long').wait(lambda: time.sleep(600), lambda: None)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_S, check=False
     )
     assert (done.returncode, done.stderr) == (code, f"stepledger: error: {said}\n" if said else "")
 

@@ -19,7 +19,7 @@ from pipeline.cli import app
 from pipeline.contracts import CONTRACT_VERSION
 from pipeline.duck import literal
 from pipeline.errors import UsageError
-from pipeline.ingest.ingest import say_of_run, stale
+from pipeline.ingest.ingest import describe_runs, stale
 from pipeline.lake.builds import unchecked_runs
 from pipeline.lake.database import write_database
 from pipeline.lake.home import Home
@@ -41,9 +41,9 @@ READING = [
     ["show", "serve"],
     ["query", "SELECT 1"],
     ["export"],
-    ["export", "--run", "serve", "--allow-failed"],
+    ["export", "serve", "--allow-failed"],
     ["check"],
-    ["check", "--run", "serve"],
+    ["check", "serve"],
     ["runs"],
     ["status", "--issues"],
     ["audit", "serve"],
@@ -55,7 +55,7 @@ READING = [
     ["whatif", "ep", "serve", "--mode", "dp_ep"],
     ["whatif", "overlap", "serve"],
     ["whatif", "speculate", "serve"],
-    ["describe", "serve", "--layers", "2"],
+    ["describe", "serve", "layers=2"],
     ["forget", "serve", "--yes"],
     ["compact", "--older-than-days", "0"],
 ]
@@ -178,7 +178,7 @@ def test_build_makes_of_an_older_home_what_a_fresh_one_holds(
     expected = fresh
     if next(home.config.glob("run_id=serve"), None):
         expected = copied(fresh, tmp_path / "fresh")
-        say_of_run(expected, "serve", {"layers": 2, "hidden_size": 7168}, QUIET)
+        describe_runs(expected, ["serve"], {"layers": 2, "hidden_size": 7168}, QUIET)
     assert call("--home", home.root, "build")[:2] == (0, "serve\n")
     assert mart_rows(home) == mart_rows(expected)
     assert states(call, home, "run") == states(call, expected, "run")
@@ -197,7 +197,7 @@ def test_what_was_quarantined_by_an_older_version_stays(tmp_path: Path, call: Ca
     assert (home.inbox / "serve" / "bad.json").read_bytes() == data
 
 
-@pytest.mark.parametrize("words", [["run"], ["rebuild"], ["build", "--run", "serve"], ["demo"]], ids=named)
+@pytest.mark.parametrize("words", [["run"], ["rebuild"], ["build", "serve"], ["demo"]], ids=named)
 def test_other_writing_commands_bring_an_older_home_up_to_date_too(
     tmp_path: Path, call: Call, words: list[str]
 ) -> None:
@@ -216,7 +216,7 @@ def test_a_run_that_is_not_built_yet_is_left_out_of_a_home_that_others_brought_u
     assert call("--home", home.root, "ingest", trace, "--run", "new", "--no-build").code == 0
     why = (
         f"its tables are of version 2, those of this stepledger of version {OURS}: run `stepledger build "
-        "--run serve`"
+        "serve`"
     )
     assert call("--home", home.root, "query", "SELECT count(*) AS n FROM steps", "--format", "csv") == (
         0,

@@ -28,7 +28,7 @@ from pipeline.lake.home import Home
 from pipeline.lake.reading import opened
 from pipeline.models.rules import rollups
 from pipeline.present.export import Exported, Format, export_run, export_to_stdout
-from tests.support.homes import copied, environment
+from tests.support.homes import HANG_S, copied, environment
 
 Rows = list[tuple[object, ...]]
 
@@ -380,7 +380,7 @@ def test_a_fifo_is_written_into(built: Home, tmp_path: Path, wanted: bytes) -> N
     reader = threading.Thread(target=lambda: got.append(fifo.read_bytes()), daemon=True)
     reader.start()
     assert steps_to(built, fifo).manifest is None
-    reader.join(timeout=120)
+    reader.join(timeout=HANG_S)
     assert got == [wanted]
     assert stat.S_ISFIFO(fifo.stat().st_mode)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["pipe", "wanted"]
@@ -391,11 +391,11 @@ def test_an_open_file_is_written_into(built: Home, tmp_path: Path, wanted: bytes
     """The shell's file behind /dev/stdout is not replaced under it: what stands there stays, as with `>>`."""
     out = tmp_path / "out.csv"
     out.write_bytes(b"before\n")
-    arguments = ["--home", str(built.root), "export", "steps", "--run", "a", "--output", place]
+    arguments = ["--home", str(built.root), "export", "a", "--mart", "steps", "--output", place]
     with out.open("ab") as stdout:
         done = subprocess.run(
             [sys.executable, "-m", "pipeline", *arguments],
-            stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=120, env=environment(),
+            stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=HANG_S, env=environment(),
         )  # fmt: skip
     said = f"written into {place}, which is no regular file: there is no manifest beside it\n"
     assert (done.returncode, done.stderr) == (0, said)
@@ -440,14 +440,14 @@ def on_a_terminal(*arguments: str | Path) -> tuple[int, bytes, str]:
             while part := os.read(terminal, 65536):
                 shown += part
         os.close(terminal)
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=HANG_S)
     return process.returncode, shown, err
 
 
 @pytest.mark.parametrize("output", ["-", "/dev/stdout"])
 def test_a_csv_on_a_terminal_is_escaped(with_formulas: Home, output: str) -> None:
     """And its lines stay lines."""
-    arguments = ["export", "--raw", "--run", "a", "--output", output]
+    arguments = ["export", "a", "--raw", "--output", output]
     code, shown, err = on_a_terminal("--home", with_formulas.root, *arguments)
     assert code == 0, err
     assert shown.decode().replace("\n", "").isprintable()
@@ -456,7 +456,7 @@ def test_a_csv_on_a_terminal_is_escaped(with_formulas: Home, output: str) -> Non
 
 def test_parquet_on_a_terminal_is_a_usage_error(built: Home) -> None:
     """It is no text."""
-    arguments = ["export", "--run", "a", "--format", "parquet", "--output", "-"]
+    arguments = ["export", "a", "--format", "parquet", "--output", "-"]
     code, shown, err = on_a_terminal("--home", built.root, *arguments)
     assert (code, shown) == (2, b"")
     assert "Parquet is not written to a terminal" in err

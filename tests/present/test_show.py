@@ -148,7 +148,7 @@ def test_a_phase_that_the_run_does_not_have_is_a_usage_error(built: Home) -> Non
 
 def test_a_run_that_was_not_built_says_what_to_do(built: Home) -> None:
     """Its traces are there, its marts are not."""
-    with reading(built) as con, pytest.raises(UsageError, match="stepledger build --run x"):
+    with reading(built) as con, pytest.raises(UsageError, match="stepledger build x"):
         screens(con, "x", None)
 
 

@@ -21,11 +21,9 @@ import duckdb
 
 from pipeline.lake.home import Home
 from pipeline.progress import Progress
-from tests.support.homes import settled
+from tests.support.homes import HANG_S, settled
 from tests.tools.crash import CONTEXT, contents, counted, debris, filled, finish, points
 
-HANG_SECONDS = 600
-"""A guard against a hang, not a limit of speed: one piece of work takes seconds."""
 ROUNDS = 12
 KINDS = ("EIO", "ENOSPC", "EACCES", "duckdb")
 
@@ -80,7 +78,7 @@ def difference(root: Path, at: int, kind: str, expected: dict[str, Any]) -> str 
     result = root.with_name(f"{root.name}.result")
     process = CONTEXT.Process(target=_watch, args=(root, at, kind, result))
     process.start()
-    process.join(HANG_SECONDS)
+    process.join(HANG_S)
     if process.is_alive():
         process.kill()
         return f"{kind} at point {at}: the watcher hangs"

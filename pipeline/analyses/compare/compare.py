@@ -118,7 +118,7 @@ def passed_checks(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> lis
             names = ", ".join(row[0] for row in failed)
             raise UsageError(
                 f"run {run_id} failed its checks ({names}): its numbers are not compared; see `stepledger "
-                f"check --run {run_id}`"
+                f"check {run_id}`"
             )
         if "unchecked" in verdicts:
             unchecked.append(run_id)

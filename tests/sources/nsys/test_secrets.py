@@ -128,7 +128,7 @@ def test_no_secret_of_a_report_leaves_it(
         for kind in ("csv", "parquet"):
             target = str(home.root / f"{mart}.{kind}")
             app(
-                ["--home", str(home.root), "export", mart, "--format", kind, "--output", target],
+                ["--home", str(home.root), "export", "--mart", mart, "--format", kind, "--output", target],
                 standalone_mode=False,
             )
     said = capsysbinary.readouterr()
