@@ -16,11 +16,10 @@ import orjson
 import pytest
 
 from tests.support.builders import DECODE, StepBuilder, header, write_trace
+from tests.support.homes import HANG_S
 from tests.support.pages import fences
 from tests.support.paths import ROOT
 
-GUARD_S = 1800
-"""Only against a hang."""
 COPIED = ("pipeline", "sql", "schemas", "tests/support")
 PLACE = re.compile(r"(New file|Append to|Change) `([^`]+)`:\s*$")
 CONTRACT_VERSION = re.compile(r"^CONTRACT_VERSION = (\d+)$", re.MULTILINE)
@@ -90,7 +89,7 @@ class Tree:
             env=kept | {"PYTHONPATH": str(self.root), "NO_COLOR": "1"},
             capture_output=True,
             text=True,
-            timeout=GUARD_S,
+            timeout=HANG_S,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
@@ -191,11 +190,21 @@ def test_the_test_of_a_mart_that_is_added_passes(with_mart: Tree) -> None:
     assert "1 passed" in done
 
 
+def test_a_question_that_is_added_is_a_command(tree: Tree) -> None:
+    """The command answers from the new run, and its help shows the example."""
+    tree.follow("Add a question")
+    tree.ingest(GEMM)
+    (found,) = orjson.loads(tree.stepledger("streams", "tiny", "--format", "json"))
+    assert (found["stream"], found["calls"], found["busy_ms"], found["hidden_share"]) == (7, 3, 0.06, 0.0)
+    assert "stepledger streams my-run" in tree.stepledger("streams", "--help")
+
+
 FOLLOWED: dict[str, Callable[..., None]] = {
     "Add a kernel rule": test_a_kernel_rule_that_is_added_claims_its_kernel,
     "Add a step marker": test_a_step_marker_that_is_added_makes_steps,
     "Add a check": test_a_check_that_is_added_is_asked,
     "Add a mart": test_a_mart_that_is_added_is_built_and_exported,
+    "Add a question": test_a_question_that_is_added_is_a_command,
 }
 BY_HAND = {"Add a fact", "Add a source"}
 """In words: they depend on what is added."""

@@ -28,10 +28,9 @@ _HEADER = re.compile(r"^-- ?(.*)$")
 _SENTENCE = re.compile(r"(?<![ .]\w\.)[.;](?=\s|$)")
 
 FACTS = (
-    "--layers 61 --dense-layers 1 --hidden 7168 --experts 64 --top-k 8 --shared-experts 1 --moe-intermediate "
-    "2048 --intermediate 18432 "
-    "--heads 64 --kv-lora-rank 512 --q-lora-rank 1536 --vocab 163840 --context-tokens 1040 --dtype bfloat16 "
-    "--weight-dtype int4 --tp 2 --link nvlink4"
+    "layers=61 dense_layers=1 hidden_size=7168 experts=64 experts_per_token=8 shared_experts=1 "
+    "moe_intermediate_size=2048 intermediate_size=18432 heads=64 kv_lora_rank=512 q_lora_rank=1536 "
+    "vocab_size=163840 context_tokens=1040 dtype=bfloat16 weight_dtype=int4 tp=2 link=nvlink4"
 )
 QUESTIONS = (
     ("audit demo", "How many all-reduces does a step hold, where, and how many should it?"),
