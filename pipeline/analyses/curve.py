@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 
-from pipeline import duck
+from pipeline.analyses import sql
 from pipeline.analyses.compare.comparable import Fact, facts
 from pipeline.analyses.compare.compare import passed_checks
 from pipeline.analyses.compare.sample import chosen, phases_of, sample_of
@@ -43,38 +43,6 @@ SHAPES = (
 )
 _SIZE_FACTS = {"global batch", "prompt tokens", "graph tokens", "context", "inflation", "kernels of a step"}
 """What may differ along a curve; anything else that differs is a second cause, and is named."""
-# Steps of one size of a run: `context` is the median of what the markers tell of a request, else what was
-# said of the run.
-_POINTS = """
-WITH size AS (
-    SELECT match_id, coalesce(context_requests + generation_requests, generation_requests, context_requests) AS batch, graph_tokens
-    FROM run_steps WHERE run_id = $run AND source = $source
-),
-step AS (
-    SELECT s.*, coalesce(size.batch, t.context_requests + t.generation_requests, t.generation_requests, t.context_requests) AS batch,
-        coalesce(size.graph_tokens, t.graph_tokens) AS graph_tokens, t.kv_tokens / nullif(t.generation_requests, 0) AS context
-    FROM side_step AS s JOIN (FROM steps WHERE run_id = $run AND source = $source) AS t
-        ON s.trace_id = t.trace_id AND s.device = t.device AND s.step = t.step
-    LEFT JOIN size ON s.match_id = size.match_id
-),
-unit AS (
-    SELECT unit, batch, graph_tokens, median(context) AS context, CASE WHEN count(wall_ns) = count(*) THEN avg(wall_ns) END AS wall_ns
-    FROM step GROUP BY unit, batch, graph_tokens
-),
-point AS (
-    SELECT batch, graph_tokens, count(*) AS steps, median(context) AS context, median(wall_ns) / 1e6 AS wall_ms FROM unit GROUP BY ALL
-),
-work AS (
-    SELECT step.unit, step.batch, step.graph_tokens, b.category, any_value(step.ranks) AS ranks, sum(b.busy_ns) AS busy_ns,
-        sum(b.exposed_ns) AS exposed_ns, sum(b.calls) AS calls
-    FROM step JOIN step_breakdown AS b ON step.trace_id = b.trace_id AND step.device = b.device AND step.step = b.step
-    WHERE b.run_id = $run GROUP BY GROUPING SETS ((step.unit, step.batch, step.graph_tokens, b.category), (step.unit, step.batch, step.graph_tokens))
-)
-SELECT point.batch, point.graph_tokens, point.context, point.wall_ms, point.steps, work.category,
-    list(work.busy_ns / work.ranks / 1e6), list(work.exposed_ns / work.ranks / 1e6), quantile_disc(work.calls // work.ranks, 0.5)::BIGINT
-FROM work JOIN point ON work.batch IS NOT DISTINCT FROM point.batch AND work.graph_tokens IS NOT DISTINCT FROM point.graph_tokens
-GROUP BY ALL ORDER BY ALL
-"""
 
 
 def curve(home: Home, runs: Sequence[str], phase: str | None = None) -> list[Report]:
@@ -106,7 +74,7 @@ def _curve(con: duckdb.DuckDBPyConnection, runs: Sequence[str], phase: str | Non
         side = sample_of(con, run_id, *key)
         work = workload_of(con, side)
         seen.append((side, work))
-        for point in duck.rows(con, _POINTS, {"run": run_id, "source": side.source}):
+        for point in sql.rows(con, "curve/points", run_id=run_id, source=side.source):
             _add(point, run_id, work.config.get("context_tokens"), rows, shapes)
     rows.sort(key=_order)
     shapes.sort(key=lambda row: _order(["", *row]))

@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 
-from pipeline import duck
+from pipeline.analyses import sql
 from pipeline.analyses.compare.bootstrap import LEAST_STEPS, RESAMPLES
 from pipeline.analyses.compare.changes import LEAST_NOISE, WALL, WHOLE, RowChange, table
 from pipeline.analyses.compare.comparable import facts, in_words, is_other_work, verdict_report
@@ -106,16 +106,9 @@ def passed_checks(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> lis
     """Raises UsageError where a run failed its checks; returns a note on those that nobody checked."""
     unchecked = []
     for run_id in dict.fromkeys(run_ids):
-        verdicts = {row[0] for row in duck.rows(con, "SELECT verdict FROM runs WHERE run_id = ?", [run_id])}
+        verdicts = {row[0] for row in sql.rows(con, "compare/verdicts", run_id=run_id)}
         if "fail" in verdicts:
-            failed = duck.rows(
-                con,
-                'SELECT DISTINCT q."check" FROM quality AS q JOIN run_facts AS f ON q.run_id = f.run_id AND '
-                "q.build_id = f.build_id "
-                "WHERE q.run_id = ? AND NOT q.is_passed AND q.severity = 'fail' ORDER BY 1",
-                [run_id],
-            )
-            names = ", ".join(row[0] for row in failed)
+            names = ", ".join(row[0] for row in sql.rows(con, "compare/failed_checks", run_id=run_id))
             raise UsageError(
                 f"run {run_id} failed its checks ({names}): its numbers are not compared; see `stepledger "
                 f"check {run_id}`"
