@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Protocol, TypedDict, Unpack
@@ -52,6 +53,11 @@ class Say(Protocol):
     def __call__(self, message: str, event: Event = ..., **about: Unpack[About]) -> None:
         """One event and its sentence."""
         ...
+
+
+def on_wait(say: Say) -> Callable[[str], None]:
+    """What `Home.writing` calls while another process has the home."""
+    return lambda message: say(message, Event.WAITING_FOR_WRITER)
 
 
 def json_line(message: str, event: Event, **about: Unpack[About]) -> str:

@@ -10,6 +10,7 @@ from pipeline.cli.help import register
 from pipeline.cli.options import Execution, FormatOption, RawOption, leave, say, takes_execution
 from pipeline.cli.runs import AnyRunsArgument, OldRunOption, RunArgument, with_old_option
 from pipeline.errors import ExitCode, UsageError
+from pipeline.events import on_wait
 from pipeline.lake.home import Home
 from pipeline.text import counted, printable
 
@@ -112,7 +113,7 @@ def retry(
 
     home: Home = context.obj
     refuse_newer(home)
-    with home.writing(Progress().say):
+    with home.writing(on_wait(Progress().say)):
         for place in retry_files(home, files):
             say(str(place))
 
@@ -134,7 +135,7 @@ def forget(
     run_id = landed_run(home, run)
     if not yes:
         _confirm(f"Remove run {run_id} from the lake ({home.raw_run(run_id)})?")
-    with home.writing(Progress().say):
+    with home.writing(on_wait(Progress().say)):
         forget_run(home, run_id)
         write_database(home)
     say(run_id)
@@ -168,7 +169,7 @@ def compact(
     home: Home = context.obj
     refuse_unreadable(home)
     progress = Progress()
-    with home.writing(progress.say):
+    with home.writing(on_wait(progress.say)):
         tidy(home)
         runs = compactable(home, older_than_days * 86_400)
         if runs:

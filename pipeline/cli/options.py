@@ -17,7 +17,7 @@ from pipeline.sources.job import MAX_BYTES
 from pipeline.text import printable
 
 if TYPE_CHECKING:
-    from pipeline.ingest.ingest import ExecutionConfig
+    from pipeline.ingest.execution import ExecutionConfig
 
 MaxBytesOption = Annotated[
     int, typer.Option("--max-bytes", min=1, help="Refuse a trace that decodes to more bytes than this.")
@@ -54,8 +54,8 @@ class Execution:
     @contextmanager
     def opened(self, home: Home, max_bytes: int = MAX_BYTES) -> Iterator[ExecutionConfig]:
         """Workers as these options and the home's settings say, until the end of the context."""
+        from pipeline.ingest.execution import ExecutionConfig
         from pipeline.ingest.executors import executor
-        from pipeline.ingest.ingest import ExecutionConfig
         from pipeline.lake.settings import load_settings
 
         settings = load_settings(home, workers=self.workers, memory_limit=self.memory_limit)

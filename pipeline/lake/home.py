@@ -200,8 +200,9 @@ class Home:
 
     @contextmanager
     def writing(self, say: Callable[[str], None]) -> Iterator[None]:
-        """Hold the home for writing; waits, saying so, while another process has it. The lock dies with its
-        process."""
+        """Hold the home for writing; waits, with a message, while another process has it. The lock dies with its
+        process.
+        """
         self.ensure()
         handle = self.open_lock("writer")
         try:
@@ -222,4 +223,4 @@ class Home:
             os.fsync(handle)  # other machines see it when they open the file
         except OSError as error:
             why = home_trouble(error) or error.strerror
-            raise HomeError(f"{self.root}: {why}. Nothing is lost: run again when that is fixed.") from error
+            raise HomeError(f"{self.root}: {why}. No data is lost: re-run once this is fixed.") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,7 +16,8 @@ import orjson
 from pipeline import __version__, duck, session
 from pipeline.contracts import contracts
 from pipeline.duck import literal
-from pipeline.errors import UsageError
+from pipeline.errors import ExitCode, UsageError
+from pipeline.events import Event, Say
 from pipeline.lake.atomic import scratch
 from pipeline.lake.dropped import mode_of, same_mode
 from pipeline.lake.home import Home
@@ -111,15 +112,16 @@ def readable_runs(home: Home, run_ids: list[str]) -> tuple[list[str], dict[str, 
     return runs, damaged
 
 
-def export_built(home: Home, verdicts: dict[str, str], say: Callable[[str], None]) -> None:
-    """Export the default mart of runs just built, but not of those that failed their checks; say what was
-    done with each."""
+def export_built(home: Home, verdicts: dict[str, str], say: Say) -> None:
+    """Export the default mart of runs just built, unless they failed their checks, and report each."""
     for run_id, verdict in verdicts.items():
         if verdict == "fail":
-            say(f"run {run_id}: verdict fail, so it is not exported (stepledger check {run_id})")
+            text = f"run {run_id}: verdict fail, so it is not exported (stepledger check {run_id})"
+            say(text, Event.NOT_EXPORTED, run=run_id, code=ExitCode.QUALITY)
         else:
             done = export_run(home, run_id, DEFAULT_MART, "csv", None, wide=False)
-            say(f"run {run_id}: verdict {verdict}, exported to {done.path}")
+            text = f"run {run_id}: verdict {verdict}, exported to {done.path}"
+            say(text, Event.EXPORTED, run=run_id, file=str(done.path))
 
 
 def run_verdict(home: Home, run_id: str) -> str:
@@ -140,8 +142,7 @@ def refuse_failed(home: Home, run: str) -> None:
     run_id = run_id_of(home, run)
     if run_verdict(home, run_id) == "fail":
         raise UsageError(
-            f"run {run_id} failed its checks (stepledger check {run_id}); --allow-failed exports it "
-            "all the same"
+            f"run {run_id} failed its checks (stepledger check {run_id}); --allow-failed exports it anyway"
         )
 
 

@@ -4,7 +4,6 @@ build's id."""
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from pipeline import duck
 from pipeline.contracts import Layer, contracts
 from pipeline.duck import literal
 from pipeline.errors import ExitCode, ModelError, StepledgerError, UsageError, home_trouble
+from pipeline.events import Event, Say, on_wait
 from pipeline.lake.atomic import replacing, staging_folder
 from pipeline.lake.damage import damage_of, unreadable_file
 from pipeline.lake.database import write_database
@@ -72,16 +72,14 @@ def check_run(home: Home, run_id: str, *, with_docs: bool = True) -> list[Result
     return results
 
 
-def check_runs(
-    home: Home, run_ids: list[str], say: Callable[[str], None]
-) -> tuple[dict[str, list[Result]], list[ExitCode]]:
+def check_runs(home: Home, run_ids: list[str], say: Say) -> tuple[dict[str, list[Result]], list[ExitCode]]:
     """Check runs, each with a page, holding the home for writing; the database then shows their verdicts.
 
-    A run that cannot be checked is said, and its exit code returned; it keeps what an earlier check found,
-    and the others go on.
+    A run that cannot be checked is reported, and its exit code returned; it keeps the results of an earlier
+    check, and the others go on.
     """
     found, codes = {}, []
-    with home.writing(say):
+    with home.writing(on_wait(say)):
         tidy(home)
         for run_id in run_ids:
             try:
@@ -93,7 +91,8 @@ def check_runs(
                 found[run_id] = check_run(home, run_id)
             except StepledgerError as error:
                 codes.append(error.exit_code)
-                say(f"not checked: run {run_id}: {error}")
+                text = f"not checked: run {run_id}: {error}"
+                say(text, Event.NOT_CHECKED, run=run_id, code=error.exit_code)
         write_database(home)
     return found, codes
 

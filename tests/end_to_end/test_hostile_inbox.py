@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.ingest.execution import ExecutionConfig
 from pipeline.ingest.executors import Processes
 from pipeline.ingest.inbox import waiting
-from pipeline.ingest.ingest import ExecutionConfig, drain
+from pipeline.ingest.ingest import drain
 from pipeline.ingest.quarantine import quarantined
 from pipeline.lake.home import Home
 from pipeline.lake.settings import Settings

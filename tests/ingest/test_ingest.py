@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import subprocess
@@ -16,9 +17,10 @@ import pytest
 
 from pipeline.errors import ContractError, ExitCode, ModelError
 from pipeline.ingest import quarantine, tasks
+from pipeline.ingest.execution import ExecutionConfig
 from pipeline.ingest.executors import A, B, Done, Processes, WorkerDied
 from pipeline.ingest.inbox import InboxItem
-from pipeline.ingest.ingest import ExecutionConfig, build, drain, ingest, stale
+from pipeline.ingest.ingest import build, drain, ingest, stale
 from pipeline.ingest.land import land
 from pipeline.ingest.quarantine import quarantined
 from pipeline.ingest.tasks import Landing
@@ -65,6 +67,22 @@ def test_one_bad_file_does_not_stop_the_others(
     said = capsys.readouterr().err
     assert "quarantined: a-bad.json" in said
     assert "read: good-rank-0.json into run run" in said
+
+
+def test_each_file_is_an_event_of_the_log(
+    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With its run, its place below the inbox, and the exit code of its failure."""
+    drop(home, bad(tmp_path / "bad.json"), "run/a-bad.json")
+    drop(home, rank_trace(tmp_path / "good-rank-0.json", ranks=1), "run/good-rank-0.json")
+    (home.inbox / "run" / "b.json.part").write_text("")
+    drain(home, Progress(json_log=True))
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["event"], line["run"], line["file"], line["code"]) for line in lines] == [
+        ("left_in_place", "run", "run/b.json.part", None),
+        ("quarantined", "run", "run/a-bad.json", 3),
+        ("read", "run", "run/good-rank-0.json", None),
+    ]
 
 
 def test_a_breach_of_contract_does_not_stop_the_others(
@@ -196,7 +214,7 @@ def test_a_commit_without_archive_is_finished_on_the_next_start(
     assert (outcome.runs, outcome.built, outcome.codes) == (["run"], [], [])
     assert len(list((home.archive / "run").iterdir())) == 2
     assert list(home.inbox.iterdir()) == []
-    assert capsys.readouterr().err.count("the same bytes are there already") == 2
+    assert capsys.readouterr().err.count("the same bytes are already in that run") == 2
     assert mart_rows(home) == mart_rows(undisturbed)
 
 
@@ -304,7 +322,7 @@ def test_a_bug_of_ours_costs_one_file(
     drop(home, rank_trace(tmp_path / "b.json", 1), "run/b.json")
     outcome = drain(home, Progress())
     assert (outcome.built, ExitCode.BUG in outcome.codes) == (["run"], True)
-    assert "a bug of stepledger: 'oops' (KeyError)" in quarantined(home)["run/a.json"].error
+    assert "a bug in stepledger: 'oops' (KeyError)" in quarantined(home)["run/a.json"].error
     assert "Traceback" in capsys.readouterr().err
 
 

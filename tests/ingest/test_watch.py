@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,7 +21,8 @@ import pytest
 
 from pipeline.errors import ExitCode, HomeError, UsageError
 from pipeline.ingest import inbox, watch
-from pipeline.ingest.ingest import ExecutionConfig, Outcome, land_inbox
+from pipeline.ingest.execution import ExecutionConfig, Outcome
+from pipeline.ingest.ingest import land_inbox
 from pipeline.ingest.quarantine import quarantined, retry
 from pipeline.ingest.tasks import Landing
 from pipeline.ingest.watch import Stop, Watcher
@@ -149,7 +151,7 @@ def test_after_home_trouble_nothing_is_read_for_a_while(
     home: Home, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full disk: the file stays, and is tried again after the time, not every second."""
-    from pipeline.ingest import ingest
+    from pipeline.ingest import files
 
     tries: list[str] = []
 
@@ -157,7 +159,7 @@ def test_after_home_trouble_nothing_is_read_for_a_while(
         tries.append(landing.path.name)
         raise HomeError("its disk is full")
 
-    monkeypatch.setattr(ingest, "land_file", full)
+    monkeypatch.setattr(files, "land_file", full)
     (first, _) = pair(tmp_path)
     path = drop(home, first, "serve/a.json")
     made = watcher(home)
@@ -263,11 +265,24 @@ def test_files_that_arrive_become_a_run_and_a_signal_ends_the_watch(
         process.send_signal(number)
         _, said = process.communicate(timeout=HANG_S)
         assert process.returncode == code
-    messages = [json.loads(line)["message"] for line in said.splitlines()]
-    assert messages[0] == f"watching {home.inbox}"
-    assert any("exported to" in message for message in messages)
+    lines = [json.loads(line) for line in said.splitlines()]
+    assert (lines[0]["event"], lines[0]["message"]) == ("watching", f"watching {home.inbox}")
+    read = {line["file"] for line in lines if (line["event"], line["run"]) == ("read", "serve")}
+    assert read == {f"serve/{path.name}" for path in traces}
+    csv = str(home.exports / "serve" / "step_breakdown.csv")
+    assert [line["file"] for line in lines if line["event"] == "exported"] == [csv]
+    assert lines[-1]["event"] == "stopping"
     assert len(mart_rows(home)["run_facts"]) == 1
     assert not list(home.inbox.iterdir())
+
+
+def test_the_text_log_of_a_watch_has_times(home: Home) -> None:
+    """Each line begins with one, since its stderr is no terminal."""
+    with running(home) as process:
+        until((home.root / ".watch.lock").exists)
+        assert process.stderr is not None
+        first = process.stderr.readline()
+    assert re.fullmatch(rf"\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\dZ watching {re.escape(str(home.inbox))}\n", first)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +317,7 @@ def test_what_could_not_be_moved_is_tried_again_less_and_less_often(
         tries.append(clock.now_s)
         raise UsageError("cannot be moved")
 
-    monkeypatch.setattr("pipeline.ingest.ingest.archive", failing)
+    monkeypatch.setattr("pipeline.ingest.files.archive", failing)
     made = watcher(home)
     for _ in range(25):
         made.cycle()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import HomeError, UsageError
-from pipeline.ingest.ingest import ExecutionConfig
+from pipeline.ingest.execution import ExecutionConfig
 from pipeline.ingest.watch import Watcher
 from pipeline.lake.home import TEMPLATE, Home
 from pipeline.progress import Progress
@@ -35,7 +35,7 @@ import os
 from pathlib import Path
 from pipeline.errors import UsageError
 from pipeline.lake.home import Home
-from pipeline.ingest.ingest import ExecutionConfig
+from pipeline.ingest.execution import ExecutionConfig
 from pipeline.progress import Progress
 from pipeline.ingest.status import status_rows
 from pipeline.ingest.watch import Watcher

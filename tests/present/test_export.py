@@ -397,7 +397,7 @@ def test_an_open_file_is_written_into(built: Home, tmp_path: Path, wanted: bytes
             [sys.executable, "-m", "pipeline", *arguments],
             stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=HANG_S, env=environment(),
         )  # fmt: skip
-    said = f"written into {place}, which is no regular file: there is no manifest beside it\n"
+    said = f"written to {place}, which is not a regular file: no manifest beside it\n"
     assert (done.returncode, done.stderr) == (0, said)
     assert out.read_bytes() == b"before\n" + wanted
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.csv", "wanted"]

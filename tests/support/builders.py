@@ -18,8 +18,9 @@ from typing import Any, Self
 import duckdb
 
 from pipeline import duck
+from pipeline.ingest.execution import Outcome
 from pipeline.ingest.inbox import InboxItem
-from pipeline.ingest.ingest import Outcome, ingest
+from pipeline.ingest.ingest import ingest
 from pipeline.lake.home import Home
 from pipeline.models.engine import models, prepare
 from pipeline.models.rules import load_rules

@@ -10,7 +10,8 @@ from typing import Any, get_args, get_type_hints
 import typer
 
 from pipeline.cli import app
-from pipeline.ingest.ingest import ExecutionConfig, drain
+from pipeline.ingest.execution import ExecutionConfig
+from pipeline.ingest.ingest import drain
 from pipeline.lake.home import Home
 from pipeline.lake.run_config import describe
 from pipeline.progress import Progress

@@ -39,7 +39,7 @@ def fault(kind: str) -> Exception:
 def _watch(root: Path, at: int, kind: str, result: Path) -> None:
     """A watcher that runs until nothing is left to do, and writes the error that escaped it to `result`."""
     from pipeline.ingest import watch
-    from pipeline.ingest.ingest import ExecutionConfig
+    from pipeline.ingest.execution import ExecutionConfig
     from pipeline.ingest.quarantine import quarantined, retry
     from pipeline.present.export import export_built
 

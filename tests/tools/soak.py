@@ -68,7 +68,7 @@ def watch_with_errors(root: Path, mark: Path) -> None:
 
 _ERRORS = [os.strerror(number) for number in (errno.EIO, errno.ENOSPC, errno.EACCES, errno.EMFILE)] + [
     "its disk is full",
-    "trying again",
+    "retrying in",
 ]
 
 
