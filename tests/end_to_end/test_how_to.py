@@ -65,7 +65,8 @@ class Tree:
                 continue
             text = file.read_text(encoding="utf-8")
             if edit.what == "Append to":
-                changed = f"{text.rstrip()}\n\n{edit.text}"
+                blank_lines = 2 if file.suffix == ".py" else 1
+                changed = text.rstrip() + "\n" * (blank_lines + 1) + edit.text
             else:
                 old, new = _sides(edit.text)
                 assert text.count(old) == 1, f"{edit.file} does not hold, exactly once:\n{old}"
