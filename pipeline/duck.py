@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
+from functools import cache
 from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
@@ -57,8 +58,14 @@ def working(spill: Path, *, threads: int, memory_limit: str) -> duckdb.DuckDBPyC
 
 
 def in_memory() -> duckdb.DuckDBPyConnection:
-    """A connection for a few small files, or none: an in-memory database as DuckDB makes it, offline."""
-    return duckdb.connect(config={**_OFFLINE})
+    """A connection for a few small files, or none; it makes no tables. Opening a database takes 20 ms, so a process has one."""
+    return _small(os.getpid()).cursor()
+
+
+@cache
+def _small(_process: int) -> duckdb.DuckDBPyConnection:
+    # Files are replaced under their names, so nothing of them may be kept.
+    return duckdb.connect(config={**_OFFLINE, "threads": 1, "enable_external_file_cache": False})
 
 
 def database(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
