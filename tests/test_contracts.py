@@ -22,7 +22,11 @@ ALL = [contract for layer in LAYERS for contract in contracts(layer).values()]
 
 CONTRACT = Contract(
     "sample", "marts", "A table.", ("trace_id", "step"),
-    (Column("trace_id", "VARCHAR", "trace"), Column("step", "BIGINT", "step"), Column("rank", "INTEGER", "rank", null=True)),
+    (
+        Column("trace_id", "VARCHAR", "trace"),
+        Column("step", "BIGINT", "step"),
+        Column("rank", "INTEGER", "rank", null=True),
+    ),
 )  # fmt: skip
 GOOD = "SELECT 't' AS trace_id, 0::BIGINT AS step, 3::INTEGER AS rank"
 
@@ -67,7 +71,7 @@ def test_units_stand_in_the_names(contract: Contract) -> None:
 def test_duckdb_knows_every_type_under_its_own_name(
     contract: Contract, con: duckdb.DuckDBPyConnection
 ) -> None:
-    """The type in the contract is the one that DESCRIBE gives back, else no table could ever match."""
+    """The type in the contract is the one that DESCRIBE returns."""
     contract.check(con, f"({contract.empty_query()})", strict_nulls=False)
 
 

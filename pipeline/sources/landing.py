@@ -28,19 +28,15 @@ from pipeline import __version__
 from pipeline.contracts import contracts
 from pipeline.duck import files, literal, rows, scalar
 from pipeline.errors import TraceError
-from pipeline.sources.issues import EXAMPLE_CHARS, IssueBook, issue_codes
+from pipeline.sources.issues import CPU_SIDE, Issue, IssueBook, columns_of, issue_codes, left_out, relations
 from pipeline.sources.job import ReadJob
 
-CPU_SIDE = ("launch", "cpu_op", "annotation")
 _PLACE = ("trace_id", "device", "stream", "start_ns")
 _IDENTITY = (
     *_PLACE, "dur_ns", "name", "correlation", "external_id", "context", "graph_id", "graph_node_id", "grid",
     "block", "bytes", "kind",
 )  # fmt: skip
 """Activities that agree in all of these are one activity that the file holds more than once."""
-
-_Issue = tuple[str, str, str, int, int | None, str | None]
-"""trace_id, code, event_class, count, dur_ns, example."""
 
 
 @dataclass(frozen=True)
@@ -88,21 +84,21 @@ def land(
 
     Raises TraceError, and leaves no table, where a trace has no GPU activity that can be booked.
     """
-    given = {
-        name for (name,) in rows(con, "SELECT view_name FROM duckdb_views() WHERE schema_name = 'landing'")
-    }
     _write_activities(con, job, traces)
-    for table in given.intersection(CPU_SIDE):
+    for table in relations(con).intersection(CPU_SIDE):
         write(con, job, table, f"FROM landing.{table} WHERE trace_id IS NOT NULL AND start_ns IS NOT NULL")
     write_missing(con, job, CPU_SIDE)
-    _write_issues(con, job, _issues(con, traces, book, given))
+    for trace in traces:
+        if trace.rank is None:
+            book.add("unknown_rank", "trace")
+    _write_issues(con, job, left_out(con, traces[0].trace_id) + book.of_trace(traces[0].trace_id))
     _write_traces(con, job, source, traces, is_truncated=is_truncated)
     write_missing(con, job)
 
 
 def write(con: duckdb.DuckDBPyConnection, job: ReadJob, table: str, query: str) -> None:
     """One raw table to Parquet, cast to its contract."""
-    found = _columns(con, f"({query})")
+    found = columns_of(con, f"({query})")
     columns = contracts("raw")[table].columns
     value = {column.name: f'"{column.name}"' if column.name in found else "NULL" for column in columns}
     select = ", ".join(f'{value[c.name]}::{c.type} AS "{c.name}"' for c in columns)
@@ -124,7 +120,7 @@ def _write_activities(con: duckdb.DuckDBPyConnection, job: ReadJob, traces: Sequ
     booked, order = "FROM landing.gpu WHERE reason IS NULL", ", ".join(_PLACE)
     # Activities rarely start at once on one stream: then their place orders them all, and none is repeated.
     if _repeats(con, booked, order):
-        columns = _columns(con, "landing.gpu")
+        columns = columns_of(con, "landing.gpu")
         order = ", ".join(column for column in _IDENTITY if column in columns)
         if _repeats(con, booked, order):
             again = f"({order}) IS NOT DISTINCT FROM lag(({order})) OVER (ORDER BY {order})"
@@ -159,73 +155,11 @@ def _number_traces(con: duckdb.DuckDBPyConnection, booked: str, traces: Sequence
     con.execute(f"INSERT INTO landing.number {_values(numbers)}")
 
 
-def _issues(
-    con: duckdb.DuckDBPyConnection, traces: Sequence[Trace], book: IssueBook, given: set[str]
-) -> list[_Issue]:
-    """Rows left out and why, values set to NULL, what the source found, and what was counted on the way."""
-    first = traces[0].trace_id
-    example = f"left(min(name), {EXAMPLE_CHARS})"
-    found: list[_Issue] = []
-    found += rows(
-        con,
-        f"SELECT trace_id, reason, kind, count(*), try_cast(sum(dur_ns) AS BIGINT), {example} "
-        "FROM landing.gpu WHERE reason IS NOT NULL GROUP BY ALL",
-    )
-    if scalar(
-        con, "SELECT count(*) FROM duckdb_views() WHERE schema_name = 'landing' AND view_name = 'duplicate'"
-    ):
-        found += rows(
-            con,
-            f"SELECT trace_id, 'duplicate_event', kind, count(*), sum(dur_ns)::BIGINT, {example} "
-            "FROM landing.duplicate GROUP BY ALL",
-        )
-    for table in CPU_SIDE:
-        if table in given:
-            found += _cpu_side_issues(con, table, first)
-    if "issue" in given:
-        columns = f"trace_id, code, event_class, count, dur_ns, left(example, {EXAMPLE_CHARS})"
-        found += rows(con, f"SELECT {columns} FROM landing.issue")
-    for trace in traces:
-        if trace.rank is None:
-            book.add("unknown_rank", "trace")
-    return found + [
-        (first, code, event_class, count, dur_ns, text)
-        for code, event_class, _, count, dur_ns, text in book.rows()
-    ]
-
-
-def _cpu_side_issues(con: duckdb.DuckDBPyConnection, table: str, first: str) -> list[_Issue]:
-    """Events of processes without GPU work, without a start, and durations longer than any can be."""
-    columns = _columns(con, f"landing.{table}")
-    event_class = "event_class" if "event_class" in columns else literal(table)
-    endless = "is_endless" if "is_endless" in columns else "false"
-    text = f"left(name, {EXAMPLE_CHARS})"
-    issues: list[_Issue] = []
-    for trace_id, cls, count, unplaced, unplaced_name, unbounded, unbounded_name in rows(
-        con,
-        f"""
-        SELECT trace_id, {event_class}, count(*),
-            count(*) FILTER (WHERE start_ns IS NULL), min({text}) FILTER (WHERE start_ns IS NULL),
-            count(*) FILTER (WHERE {endless}), min({text}) FILTER (WHERE {endless})
-        FROM landing.{table} WHERE trace_id IS NULL OR start_ns IS NULL OR {endless} GROUP BY ALL
-        """,
-    ):
-        if trace_id is None:
-            issues.append((first, "other_process", cls, count, None, None))
-            continue
-        if unplaced:
-            issues.append((trace_id, "no_start", cls, unplaced, None, unplaced_name))
-        if unbounded:
-            issues.append((trace_id, "bad_value", cls, unbounded, None, unbounded_name))
-    return issues
-
-
-def _write_issues(con: duckdb.DuckDBPyConnection, job: ReadJob, issues: list[_Issue]) -> None:
-    if not issues:
-        return
-    values = _values((*issue, issue_codes()[issue[1]]["severity"]) for issue in issues)
-    names = "trace_id, code, event_class, count, dur_ns, example, severity"
-    write(con, job, "issue", f"FROM ({values}) AS issue ({names})")
+def _write_issues(con: duckdb.DuckDBPyConnection, job: ReadJob, issues: list[Issue]) -> None:
+    if issues:
+        values = _values((*issue, issue_codes()[issue[1]]["severity"]) for issue in issues)
+        names = "trace_id, code, event_class, count, dur_ns, example, severity"
+        write(con, job, "issue", f"FROM ({values}) AS issue ({names})")
 
 
 def _write_traces(
@@ -270,10 +204,6 @@ def _write_traces(
         for file in job.out.glob("*.parquet"):
             file.unlink()
         raise nothing_booked(job.file_name, "GPU activities")
-
-
-def _columns(con: duckdb.DuckDBPyConnection, relation: str) -> set[str]:
-    return {name for name, *_ in rows(con, f"DESCRIBE FROM {relation}")}
 
 
 def _values(lines: Iterable[tuple[Any, ...]]) -> str:

@@ -275,9 +275,9 @@ REFUSED = {
     "brackets only": Refused(
         holds(b"[" * 10**6), ("start of the file", "a JSON list", "wanted a chrome trace", "torch.profiler")
     ),
-    "no JSON": Refused(holds(b"hello"), ("start of the file", "which is no JSON", "wanted a chrome trace")),
+    "no JSON": Refused(holds(b"hello"), ("start of the file", "which is not JSON", "wanted a chrome trace")),
     "two documents in gz members": Refused(
-        holds(gz(WHOLE) + gz(WHOLE)), ("behind the end of traceEvents", *SEVERAL)
+        holds(gz(WHOLE) + gz(WHOLE)), ("after the end of traceEvents", *SEVERAL)
     ),
     "a document and a cut one": Refused(holds(WHOLE + WHOLE[:IN_LAST_LAUNCH]), SEVERAL),
     "a document and the beginning of one": Refused(holds(gz(WHOLE) + gz(WHOLE)[:-600]), SEVERAL),
@@ -314,11 +314,11 @@ REFUSED = {
     "link called run.toml": Refused(_link_out, ("secret.json", *LINK), name="run.toml"),
     "link to nowhere": Refused(lambda path: path.symlink_to("gone.json"), ("gone.json", *LINK)),
     "link to itself": Refused(lambda path: path.symlink_to(path.name), LINK),
-    "bad file with a long name": Refused(holds(b"hello"), ("which is no JSON",), name="n" * 250 + ".json"),
+    "bad file with a long name": Refused(holds(b"hello"), ("which is not JSON",), name="n" * 250 + ".json"),
     "bad file with a name that is no text": Refused(
-        holds(b"hello"), ("which is no JSON",), name=os.fsdecode(b"b\xff.json")
+        holds(b"hello"), ("which is not JSON",), name=os.fsdecode(b"b\xff.json")
     ),
-    "bad file with a line break": Refused(holds(b"hello"), ("which is no JSON",), name="a\nread: b.json"),
+    "bad file with a line break": Refused(holds(b"hello"), ("which is not JSON",), name="a\nread: b.json"),
     "no permission": Refused(
         _closed, ("opening it", "Permission denied", "a readable file", "Check its permissions")
     ),

@@ -152,7 +152,7 @@ def test_issues_of_the_source_are_landed(con: duckdb.DuckDBPyConnection, job: Re
 
 
 def test_a_trace_without_an_activity_to_book_is_refused(con: duckdb.DuckDBPyConnection, job: ReadJob) -> None:
-    """And none of its tables is left behind."""
+    """And none of its tables is left."""
     with pytest.raises(TraceError, match="none can be booked"):
         _land(con, job, TRACES, gpu=f"FROM ({GPU}) WHERE trace_id = 'f-b'")
     assert list(job.out.iterdir()) == []

@@ -153,7 +153,7 @@ def annotation(
 
 
 def header(rank: int | None = 0, world_size: int = 1, **extra: Any) -> dict[str, Any]:
-    """Top-level keys that stand before traceEvents in torch >= 2.8."""
+    """Top-level keys before traceEvents in torch >= 2.8."""
     made: dict[str, Any] = {
         "schemaVersion": 1,
         "deviceProperties": [

@@ -28,7 +28,7 @@ def land(con: duckdb.DuckDBPyConnection, job: ReadJob, glob: str, header: Header
         row[0]: row[1] for row in rows_of(con, "SELECT kind, sum(events)::BIGINT FROM staged GROUP BY ALL")
     }
     if not any(kinds.get(kind) for kind in GPU_KINDS):
-        raise refusals.no_gpu_work(con, job.file_name, kinds, is_cut=header.is_cut)
+        raise refusals.no_gpu_work(con, job.file_name, kinds, is_truncated=header.is_truncated)
     processes = rows_of(
         con, f"SELECT DISTINCT process FROM staged WHERE kind IN ({_GPU}) ORDER BY process NULLS FIRST"
     )
@@ -41,14 +41,14 @@ def land(con: duckdb.DuckDBPyConnection, job: ReadJob, glob: str, header: Header
     _define_cpu_side(con)
     _define_issues(con)
     _count_unread(con, book)
-    if header.is_cut and not scalar(con, "SELECT count(*) FROM landing.gpu WHERE device IS NOT NULL"):
+    if header.is_truncated and not scalar(con, "SELECT count(*) FROM landing.gpu WHERE device IS NOT NULL"):
         raise refusals.no_device(job.file_name)
     devices = landing.devices(con)
     traces = [
         identify(con, job, header, trace_id, process, devices.get(trace_id), base_ns)
         for process, trace_id in trace_of.items()
     ]
-    landing.land(con, job, "kineto", traces, book, is_truncated=header.is_cut)
+    landing.land(con, job, "kineto", traces, book, is_truncated=header.is_truncated)
 
 
 def _base(con: duckdb.DuckDBPyConnection, header: Header, book: IssueBook) -> int | None:
@@ -57,7 +57,7 @@ def _base(con: duckdb.DuckDBPyConnection, header: Header, book: IssueBook) -> in
     if written is not None and (base is None or not -_BIGINT <= base < _BIGINT):
         book.add("bad_value", "baseTimeNanoseconds", example=f"baseTimeNanoseconds = {written!s:.60}")
         base = None
-    if not base and not header.is_cut:
+    if not base and not header.is_truncated:
         return None
     usual = scalar(
         con, f"SELECT quantile_disc(ts_ns, 0.5) FROM staged WHERE kind IN ({_GPU})"

@@ -93,5 +93,5 @@ def mode_of(text: str) -> str | None:
 
 
 def clean(text: str) -> str:
-    """A cell as text that every file can hold."""
+    """A cell without surrounding blanks, as valid Unicode."""
     return as_text(text.strip())

@@ -11,8 +11,9 @@ import duckdb
 from pipeline.duck import rows
 from pipeline.errors import TraceError
 from pipeline.sources import names
+from pipeline.sources.issues import EXAMPLE_CHARS
 from pipeline.sources.job import ReadJob
-from pipeline.sources.landing import nothing_booked
+from pipeline.sources.landing import Trace, devices, nothing_booked
 
 MOST_PROCESSES = 1_024
 """Each is a trace of its own, with files and keys of its own; a report is of one machine."""
@@ -97,6 +98,43 @@ def find_processes(con: duckdb.DuckDBPyConnection, job: ReadJob) -> list[Process
             gpu=gpu,
         )
         for at, (global_pid, name, _, gpu) in enumerate(found)
+    ]
+
+
+def traces_of(con: duckdb.DuckDBPyConnection, processes: list[Process], base_ns: int | None) -> list[Trace]:
+    """A trace per process, with the name of its GPU."""
+    by_ordinal, by_gpu = (
+        dict(
+            rows(
+                con,
+                f"""
+                SELECT {key}, left(min(name), {EXAMPLE_CHARS})
+                FROM nsys."TARGET_INFO_GPU" WHERE name IS NOT NULL
+                GROUP BY ALL ORDER BY ALL LIMIT {MOST_PROCESSES}
+                """,
+            )
+        )
+        for key in ('coalesce("cuDevice", id)', "id")
+    )
+    any_name = next(iter(by_ordinal.values()), None)
+    device_of = devices(con)
+    return [
+        Trace(
+            trace_id=p.trace_id,
+            rank=p.rank,
+            rank_source=p.rank_source,
+            world_size=len(processes) if len(processes) > 1 else None,
+            dp_rank=p.coordinates.get("dp"),
+            tp_rank=p.coordinates.get("tp"),
+            pp_rank=p.coordinates.get("pp"),
+            ep_rank=p.coordinates.get("ep"),
+            pid=p.pid,
+            process_name=p.name,
+            vendor="nvidia",
+            gpu_name=by_gpu.get(p.gpu) or by_ordinal.get(device_of.get(p.trace_id)) or any_name,
+            base_ns=base_ns,
+        )
+        for p in processes
     ]
 
 

@@ -3,24 +3,17 @@ epoch, strings become names."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-
 import duckdb
 
 from pipeline.duck import literal, rows, scalar
 from pipeline.sources import landing
 from pipeline.sources.issues import EXAMPLE_CHARS, IssueBook
 from pipeline.sources.job import ReadJob
-from pipeline.sources.landing import Trace
+from pipeline.sources.nsys.clock import FARTHEST_NS, Clock, read_clock
 from pipeline.sources.nsys.columns import COUNTED, EXPORT_FACTS, GPU_TABLES
 from pipeline.sources.nsys.export import Export
-from pipeline.sources.nsys.processes import MOST_PROCESSES, Process, find_processes
-from pipeline.sources.units import FARTHEST_NS, LONGEST_NS
-
-_ABSOLUTE_NS = 10**18
-_FARTHEST_NS = FARTHEST_NS // 2
-"""Limit of a time in the session: adding the session's start to it must not exceed FARTHEST_NS."""
+from pipeline.sources.nsys.processes import Process, find_processes, traces_of
+from pipeline.sources.units import LONGEST_NS
 
 _COPY_KINDS = "MAP {1: 'HtoD', 2: 'DtoH', 3: 'HtoA', 4: 'AtoH', 8: 'DtoD', 9: 'HtoH', 10: 'PtoP'}"
 _MEMORY_KINDS = "MAP {0: 'Pageable', 1: 'Pinned', 2: 'Device', 3: 'Array', 4: 'Managed'}"
@@ -40,7 +33,7 @@ def land(con: duckdb.DuckDBPyConnection, job: ReadJob, export: Export, book: Iss
     )
     _define_gpu(con)
     processes = find_processes(con, job)
-    clock = _clock(con, facts)
+    clock = read_clock(con, facts)
     if not clock.is_absolute:
         book.add("no_epoch", "header")
     filters = {what: facts.get(f"EXPORT_PARAM_{what}_TO_EXPORT") for what in ("TABLES", "TIMES")}
@@ -56,7 +49,7 @@ def land(con: duckdb.DuckDBPyConnection, job: ReadJob, export: Export, book: Iss
     _define_tally(con, export, processes)
     _define_issues(con, processes)
     _count_records(con, export, book)
-    landing.land(con, job, "nsys", _traces(con, processes, clock), book)
+    landing.land(con, job, "nsys", traces_of(con, processes, clock.base_ns), book)
 
 
 def _define_gpu(con: duckdb.DuckDBPyConnection) -> None:
@@ -72,7 +65,7 @@ def _define_gpu(con: duckdb.DuckDBPyConnection) -> None:
     con.execute(
         f"""
         CREATE VIEW nsys.gpu AS
-        SELECT *, CASE WHEN "start" IS NULL OR "start" NOT BETWEEN {-_FARTHEST_NS} AND {_FARTHEST_NS}
+        SELECT *, CASE WHEN "start" IS NULL OR "start" NOT BETWEEN {-FARTHEST_NS} AND {FARTHEST_NS}
                             THEN 'no_timestamp'
                        WHEN "start" = 0 AND coalesce("end", 0) = 0 THEN 'zero_timestamp'
                        WHEN "end" IS NULL THEN 'no_duration'
@@ -105,40 +98,6 @@ def _define_gpu(con: duckdb.DuckDBPyConnection) -> None:
     )
 
 
-@dataclass(frozen=True)
-class _Clock:
-    """How times become time since the epoch: `offset` is added to each; `base_ns` is the session's start."""
-
-    offset: int
-    base_ns: int | None
-    is_absolute: bool
-    session_end_ns: int | None
-
-
-def _clock(con: duckdb.DuckDBPyConnection, facts: dict[str, str | None]) -> _Clock:
-    """A normalized export already holds UTC: adding the session's start again would double it.
-
-    A shift that the export was made with is subtracted.
-    """
-    epoch = scalar(
-        con,
-        """
-        SELECT min("utcEpochNs") FROM nsys."TARGET_INFO_SESSION_START_TIME"
-        WHERE "utcEpochNs" BETWEEN 1 AND $1
-        """,
-        [_FARTHEST_NS],
-    )
-    duration = scalar(con, 'SELECT max(duration) FROM nsys."ANALYSIS_DETAILS" WHERE duration > 0')
-    shift = facts.get("EXPORT_PARAM_TIME_SHIFT") or "0"
-    shift_ns = int(shift) if re.fullmatch(r"-?[0-9]{1,18}", shift) else 0
-    latest = scalar(con, 'SELECT max("start") FROM nsys.gpu WHERE reason IS NULL') or 0
-    is_normal = facts.get("EXPORT_PARAM_TIME_NORMALIZE") == "true" or latest >= _ABSOLUTE_NS
-    end = None if duration is None or (is_normal and epoch is None) else (epoch or 0) + duration
-    if is_normal:
-        return _Clock(-shift_ns, None, is_absolute=True, session_end_ns=end)
-    return _Clock((epoch or 0) - shift_ns, epoch, is_absolute=epoch is not None, session_end_ns=end)
-
-
 def _define_events(con: duckdb.DuckDBPyConnection, processes: list[Process], offset: int) -> None:
     """trace_of: process to trace; landing.gpu: rows with trace and time since the epoch."""
     values = ", ".join(f"({literal(p.global_pid)}::BIGINT, {literal(p.trace_id)})" for p in processes)
@@ -155,7 +114,7 @@ def _define_events(con: duckdb.DuckDBPyConnection, processes: list[Process], off
     )
 
 
-def _define_cpu_side(con: duckdb.DuckDBPyConnection, processes: list[Process], clock: _Clock) -> None:
+def _define_cpu_side(con: duckdb.DuckDBPyConnection, processes: list[Process], clock: Clock) -> None:
     """landing.launch: runtime and driver calls; landing.annotation: NVTX ranges; both by process."""
     con.execute(
         """
@@ -175,7 +134,7 @@ def _define_cpu_side(con: duckdb.DuckDBPyConnection, processes: list[Process], c
         CREATE VIEW landing.launch AS
         WITH string AS (SELECT id, regexp_replace(value, '_v[0-9]+$', '') AS name FROM nsys."StringIds")
         SELECT {owner} AS trace_id, call."correlationId" AS correlation, coalesce(string.name, '') AS name,
-            pid_of("globalTid") AS pid, tid_of("globalTid") AS tid, {_placed('"start"', clock)} AS start_ns,
+            pid_of("globalTid") AS pid, tid_of("globalTid") AS tid, {clock.placed('"start"')} AS start_ns,
             coalesce("end" - "start" > {LONGEST_NS}, false) AS is_endless,
             CASE WHEN NOT is_endless THEN "end" - "start" END AS dur_ns
         FROM nsys."CUPTI_ACTIVITY_KIND_RUNTIME" AS call
@@ -195,7 +154,7 @@ def _define_cpu_side(con: duckdb.DuckDBPyConnection, processes: list[Process], c
         )
         SELECT {owner} AS trace_id, 'nvtx' AS event_class, coalesce(nvtx.text, string.value, '') AS name,
             'cpu' AS side, domain.name AS domain, pid_of("globalTid") AS pid, tid_of("globalTid") AS tid,
-            {_placed('nvtx."start"', clock)} AS start_ns,
+            {clock.placed('nvtx."start"')} AS start_ns,
             coalesce(
                 nvtx."end" IS NULL OR nvtx."end" < nvtx."start" OR nvtx."end" - nvtx."start" > {LONGEST_NS}
                 OR nvtx."end" + {clock.offset} = {literal(clock.session_end_ns)}, false
@@ -209,11 +168,6 @@ def _define_cpu_side(con: duckdb.DuckDBPyConnection, processes: list[Process], c
         WHERE nvtx."eventType" IN (59, 60)
         """
     )
-
-
-def _placed(column: str, clock: _Clock) -> str:
-    """SQL: a session time as time since the epoch; NULL where it is no valid time."""
-    return f"CASE WHEN {column} BETWEEN {-_FARTHEST_NS} AND {_FARTHEST_NS} THEN {column} + {clock.offset} END"
 
 
 def _define_tally(con: duckdb.DuckDBPyConnection, export: Export, processes: list[Process]) -> None:
@@ -280,39 +234,3 @@ def _count_records(con: duckdb.DuckDBPyConnection, export: Export, book: IssueBo
     for table, count in export.counted.items():
         if count:
             book.add(COUNTED[table], table, count)
-
-
-def _traces(con: duckdb.DuckDBPyConnection, processes: list[Process], clock: _Clock) -> list[Trace]:
-    by_ordinal, by_gpu = (
-        dict(
-            rows(
-                con,
-                f"""
-                SELECT {key}, left(min(name), {EXAMPLE_CHARS})
-                FROM nsys."TARGET_INFO_GPU" WHERE name IS NOT NULL
-                GROUP BY ALL ORDER BY ALL LIMIT {MOST_PROCESSES}
-                """,
-            )
-        )
-        for key in ('coalesce("cuDevice", id)', "id")
-    )
-    any_name = next(iter(by_ordinal.values()), None)
-    devices = landing.devices(con)
-    return [
-        Trace(
-            trace_id=p.trace_id,
-            rank=p.rank,
-            rank_source=p.rank_source,
-            world_size=len(processes) if len(processes) > 1 else None,
-            dp_rank=p.coordinates.get("dp"),
-            tp_rank=p.coordinates.get("tp"),
-            pp_rank=p.coordinates.get("pp"),
-            ep_rank=p.coordinates.get("ep"),
-            pid=p.pid,
-            process_name=p.name,
-            vendor="nvidia",
-            gpu_name=by_gpu.get(p.gpu) or by_ordinal.get(devices.get(p.trace_id)) or any_name,
-            base_ns=clock.base_ns,
-        )
-        for p in processes
-    ]
