@@ -21,15 +21,13 @@ from pipeline import session
 from pipeline.errors import ExitCode, UsageError
 
 READ_MEMORY = "2GB"
-"""Memory of a session that reads the database of views: it spills beyond, and is refused what cannot be
-spilled."""
+"""Memory of a session that reads the database of views: beyond it spills, and fails where it cannot spill."""
 STOP_S = 2.0
-"""How long a statement may take to stop. DuckDB looks for an interrupt between chunks of rows, not inside one
-function call."""
+"""How long a statement may take to stop. DuckDB checks for an interrupt between chunks of rows, not inside
+one function call."""
 _T = TypeVar("_T")
 _OFFLINE = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
-"""Extensions are never fetched: where our users are there is often no network, and a missing one must say
-so."""
+"""Extensions are never downloaded: many users have no network, and a missing extension must be reported."""
 
 
 NO_SELF_JOINED_WINDOWS = "SET disabled_optimizers = 'window_self_join'"
@@ -81,11 +79,11 @@ def database(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
 
 
 class Patience:
-    """Waits for calls into DuckDB that may last: each runs in a thread of its own, so that Ctrl-C and the
-    limit find who waits awake.
+    """Waits for long calls into DuckDB: each runs in a thread of its own, so that the waiting thread can
+    react to Ctrl-C and the limit.
 
-    The limit counts from here on, over all calls and what is done between them; 0 is none. What then cannot
-    be stopped ends the process, after the folders of its sessions are removed.
+    The limit starts now and covers all calls and what is done between them; 0 is none. A call that cannot be
+    stopped then ends the process, after the folders of its sessions are removed.
     """
 
     def __init__(self, limit_s: float, advice: str) -> None:
@@ -114,13 +112,13 @@ class Patience:
 def _carry_out(call: Callable[[], _T], result: Future[_T]) -> None:
     try:
         result.set_result(call())
-    except BaseException as error:  # who waits raises it
+    except BaseException as error:  # raised again by the waiting thread
         result.set_exception(error)
 
 
 def _stop(result: Future[Any], interrupt: Callable[[], None], code: ExitCode, text: str) -> None:
-    """Interrupt a call until it ends; one that does not end is left behind with the process, since closing
-    would wait for it."""
+    """Interrupt a call until it ends; one that does not end takes the process with it, since closing would
+    wait for it."""
     try:
         latest = time.monotonic() + STOP_S
         while time.monotonic() < latest:

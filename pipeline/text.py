@@ -1,6 +1,6 @@
 """Text from elsewhere, made safe for what reads it: a terminal, a log, a JSON parser, a spreadsheet.
 
-Names of files, kernels and GPUs come out of traces that anyone may have written. Everything that stepledger
+Names of files, kernels and GPUs come from traces that anyone may have written. Everything that stepledger
 prints goes through `printable` (or `json_text`), so that none of them moves a cursor, sets a title or turns a
 line around.
 """

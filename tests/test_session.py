@@ -45,7 +45,7 @@ def aged(path: Path) -> Path:
 
 
 def left(folder: Path, *files: str, name: str = "stepledger-x", mode: int = 0o700) -> Path:
-    """A folder that somebody left."""
+    """A folder that another process left."""
     made = folder / name
     made.mkdir()
     made.chmod(mode)
@@ -100,7 +100,7 @@ def test_the_folder_is_private_and_gone_at_the_end(temporary: Path) -> None:
 
 
 def test_an_error_removes_the_folder_too(temporary: Path) -> None:
-    """It goes on to whoever asked."""
+    """It is raised to the caller."""
     with pytest.raises(ValueError, match="mine"), session.folder():
         raise ValueError("mine")
     assert list(temporary.iterdir()) == []
@@ -205,10 +205,10 @@ def test_no_room_for_a_folder_is_a_usage_error(temporary: Path) -> None:
 
 
 def test_signals_that_somebody_handles_are_theirs() -> None:
-    """`watch` finishes the file in hand on SIGTERM; afterwards all is as before."""
+    """`watch` finishes the current file on SIGTERM; afterwards all is as before."""
 
     def handler(_number: int, _frame: object) -> None:
-        pytest.fail("nobody sends it")
+        pytest.fail("no one sends it")
 
     before = signal.signal(signal.SIGTERM, handler)
     try:

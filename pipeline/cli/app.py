@@ -11,9 +11,9 @@ from typing import Annotated, NoReturn
 import typer
 
 from pipeline import __version__
-from pipeline.cli import describe, ingesting, lake, questions, tables
+from pipeline.cli import describe, ingesting, lake, questions, tables, whatif
 from pipeline.cli.help import Commands, register
-from pipeline.cli.options import FormatOption, RawOption, say
+from pipeline.cli.options import FormatOption, RawOption, leave, say
 from pipeline.cli.runs import RunsArgument
 from pipeline.errors import ExitCode, StepledgerError, home_trouble
 from pipeline.lake.home import Home
@@ -84,14 +84,26 @@ def rules(
         str | None, typer.Option("--explain", help="A kernel name: which rule claims it, and why.")
     ] = None,
     op: Annotated[str | None, typer.Option("--op", help="With --explain: the launching operator.")] = None,
+    check_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--check", help="A kernel_rules.toml or step_markers.toml: list its problems; exit 2 if any."
+        ),
+    ] = None,
     form: FormatOption = "table",
     raw: RawOption = False,
 ) -> None:
     """Show the kernel rules in force, the user's own first."""
     from pipeline.lake.versions import refuse_newer
+    from pipeline.models.check_rules import check_rules
     from pipeline.models.explain import explain_name, rule_rows
     from pipeline.present.output import write_rows
 
+    if check_file is not None:
+        checked = check_rules(check_file)
+        say(*[f"{check_file}: {problem}" for problem in checked.problems] or [checked.summary])
+        leave([ExitCode.USAGE] if checked.problems else [])
+        return
     refuse_newer(context.obj)
     columns, rows = rule_rows(context.obj) if explain is None else explain_name(context.obj, explain, op)
     write_rows(columns, rows, form, raw=raw)
@@ -106,6 +118,7 @@ ingesting.add_to(app, _TABLES)
 register(app, show, "stepledger show my-run --phase decode", _TABLES)
 tables.add_to(app, _TABLES)
 questions.add_to(app, _QUESTIONS)
+whatif.add_to(app, _QUESTIONS)
 describe.add_to(app, _HOME)
 lake.add_to(app, _HOME)
 register(app, rules, "stepledger rules --explain ncclDevKernel_AllReduce_Sum_bf16_RING_LL", _HOME)
@@ -134,9 +147,9 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(int(ExitCode.OK))
     except Exception as error:
-        if (trouble := home_trouble(error)) is None:
+        if (problem := home_trouble(error)) is None:
             say(*traceback.format_exc().splitlines(), err=True)
             sys.exit(int(ExitCode.BUG))
-        _fail(f"{trouble}: {error}", ExitCode.USAGE)
+        _fail(f"{problem}: {error}", ExitCode.USAGE)
     except KeyboardInterrupt:
         sys.exit(int(ExitCode.INTERRUPTED))

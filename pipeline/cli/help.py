@@ -1,4 +1,5 @@
-"""How commands present themselves: flags without a type, an example below each, and arguments escaped in errors."""
+"""How commands present themselves: flags without a type, an example below each, and arguments escaped in
+errors."""
 
 from __future__ import annotations
 

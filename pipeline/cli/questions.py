@@ -1,5 +1,4 @@
-"""The commands that answer questions from the marts: audit, ranks, bandwidth, bench, whatif, compare,
-curve."""
+"""The commands that answer questions from the marts: audit, ranks, bandwidth, bench, compare, curve."""
 
 from __future__ import annotations
 
@@ -8,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pipeline.cli.help import Commands, register
+from pipeline.cli.help import register
 from pipeline.cli.options import RawOption
 from pipeline.cli.runs import RunArgument, RunsArgument, complete_run
-from pipeline.errors import ExitCode, UsageError
+from pipeline.errors import ExitCode
 from pipeline.lake.home import Home
 
 if TYPE_CHECKING:
@@ -28,18 +27,9 @@ TableOption = Annotated[
         "--table", help="Measured latencies: a CSV, the output of nccl-tests, or a run that holds them."
     ),
 ]
-ExtrapolateOption = Annotated[
-    bool, typer.Option("--extrapolate", help="Extrapolate beyond the measured sizes.")
-]
 ReportOption = Annotated[
     Literal["table", "json", "csv", "md"], typer.Option("--format", help="Output format.")
 ]
-
-_whatif = typer.Typer(
-    cls=Commands,
-    no_args_is_help=True,
-    help="Estimate what a change would do to a traced step, with every assumption.",
-)
 
 
 def add_to(app: typer.Typer, panel: str) -> None:
@@ -50,10 +40,6 @@ def add_to(app: typer.Typer, panel: str) -> None:
     register(app, bench, "stepledger bench my-run --table all_reduce_perf.txt", panel)
     register(app, compare, "stepledger compare before after --fail-over 5%", panel)
     register(app, curve, "stepledger curve 'A_*'", panel)
-    register(_whatif, ep, "stepledger whatif ep my-run --mode dp_ep --table latencies.csv")
-    register(_whatif, overlap, "stepledger whatif overlap my-run --half my-run-at-half-the-batch")
-    register(_whatif, speculate, "stepledger whatif speculate b1 b2 b4 --draft-ms 0.8")
-    app.add_typer(_whatif, name="whatif", rich_help_panel=panel)
 
 
 def audit(
@@ -62,10 +48,11 @@ def audit(
     form: ReportOption = "table",
     raw: RawOption = False,
 ) -> None:
-    """Compare the all-reduces of a step, by kind and position, with what the model and its parallelism need."""
+    """Compare the all-reduces of a step, by kind and position, with what the model and its parallelism
+    need."""
     from pipeline.analyses.audit.audit import audit as ask
 
-    _print(context.obj, [run], lambda con, found: ask(con, found[0]), form, raw=raw)
+    print_answer(context.obj, [run], lambda con, found: ask(con, found[0]), form, raw=raw)
 
 
 def ranks(
@@ -77,7 +64,7 @@ def ranks(
     """Split collectives into waiting for the last rank and transfer, and name the late rank and the cause."""
     from pipeline.analyses.stragglers import ranks as ask
 
-    _print(context.obj, [run], lambda con, found: ask(con, found[0]), form, raw=raw)
+    print_answer(context.obj, [run], lambda con, found: ask(con, found[0]), form, raw=raw)
 
 
 def bandwidth(
@@ -90,7 +77,9 @@ def bandwidth(
     """Show bytes and bandwidth of collectives beside the link's peak, and of memory in a decode step."""
     from pipeline.analyses.bandwidth import bandwidth_reports
 
-    _print(context.obj, [run], lambda con, found: bandwidth_reports(con, found[0], phase), form, raw=raw)
+    print_answer(
+        context.obj, [run], lambda con, found: bandwidth_reports(con, found[0], phase), form, raw=raw
+    )
 
 
 def bench(
@@ -103,7 +92,7 @@ def bench(
     """Compare measured latencies with the same operation and size in the trace."""
     from pipeline.analyses.bench import bench_reports
 
-    _print(context.obj, [run], lambda con, found: bench_reports(con, found[0], table), form, raw=raw)
+    print_answer(context.obj, [run], lambda con, found: bench_reports(con, found[0], table), form, raw=raw)
 
 
 def compare(
@@ -167,80 +156,8 @@ def curve(
     write_reports(ask(context.obj, select_runs(context.obj, runs), phase), form, raw=raw)
 
 
-def ep(
-    context: typer.Context,
-    run: RunArgument,
-    mode: Annotated[
-        Literal["tp_ep", "dp_ep", "tp_attn_a2a"],
-        typer.Option("--mode", help="The layout of expert parallelism."),
-    ],
-    table: TableOption = None,
-    exchange: Annotated[
-        Literal["ag_rs", "a2a"] | None, typer.Option(help="How tokens travel to experts and back.")
-    ] = None,
-    load: Annotated[
-        float | None,
-        typer.Option(
-            min=1, help="Measured load imbalance: tokens of the busiest rank's experts over the mean."
-        ),
-    ] = None,
-    extrapolate: ExtrapolateOption = False,
-    form: ReportOption = "table",
-    raw: RawOption = False,
-) -> None:
-    """Estimate expert parallelism, from 1 to 1024 tokens per rank."""
-    from pipeline.analyses.whatif.whatif import ep_reports
-
-    def ask(con: duckdb.DuckDBPyConnection, found: list[str]) -> list[Report]:
-        return ep_reports(con, found[0], mode, table, exchange=exchange, load=load, extrapolate=extrapolate)
-
-    _print(context.obj, [run], ask, form, raw=raw)
-
-
-def overlap(
-    context: typer.Context,
-    run: RunArgument,
-    half: Annotated[
-        str | None,
-        typer.Option(help="A run of the same model at half the batch size.", autocompletion=complete_run),
-    ] = None,
-    form: ReportOption = "table",
-    raw: RawOption = False,
-) -> None:
-    """Estimate the most that hiding communication under the other half of the batch can save."""
-    from pipeline.analyses.whatif.whatif import overlap_reports
-
-    names = [run, *([half] if half else [])]
-    _print(context.obj, names, lambda con, found: overlap_reports(con, *found), form, raw=raw)
-
-
-def speculate(
-    context: typer.Context,
-    runs: RunsArgument,
-    drafts: Annotated[str, typer.Option(help="Numbers of draft tokens to try, e.g. 1,2,3.")] = "1,2,3,4,5",
-    draft_ms: Annotated[
-        float | None, typer.Option(min=0, help="Time of one pass of the draft model, ms.")
-    ] = None,
-    extrapolate: ExtrapolateOption = False,
-    form: ReportOption = "table",
-    raw: RawOption = False,
-) -> None:
-    """Estimate the cost of a verification pass of speculative decoding, and the break-even acceptance rate."""
-    from pipeline.analyses.whatif.whatif import speculate_reports
-    from pipeline.lake.selection import select_runs
-
-    try:
-        numbers = [int(part) for part in drafts.split(",")]
-    except ValueError as error:
-        raise UsageError(f"--drafts {drafts}: expected comma-separated numbers, e.g. 1,2,3") from error
-
-    def ask(con: duckdb.DuckDBPyConnection, found: list[str]) -> list[Report]:
-        return speculate_reports(con, found, drafts=numbers, draft_ms=draft_ms, extrapolate=extrapolate)
-
-    _print(context.obj, select_runs(context.obj, runs), ask, form, raw=raw)
-
-
-def _print(home: Home, names: list[str], ask: _Ask, form: ReportOption, *, raw: bool) -> None:
+def print_answer(home: Home, names: list[str], ask: _Ask, form: ReportOption, *, raw: bool) -> None:
+    """Print what a question answers about these runs, read from one build."""
     from pipeline.lake.reading import find_run, opened, stable
     from pipeline.present.reports import write_reports
 

@@ -1,4 +1,5 @@
-"""Runs as arguments of commands: how they are declared, completed by the shell, and spelled in older scripts."""
+"""Runs as arguments of commands: how they are declared, completed by the shell, and spelled in older
+scripts."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def build(
 
 def stale(home: Home) -> list[str]:
     """Runs whose marts differ from what their files, rules and models would give now."""
-    return stale_runs(home, load_rules(home.user_rules))
+    return stale_runs(home, load_rules(home.user_rules, home.user_markers))
 
 
 def describe_runs(home: Home, run_ids: list[str], facts: dict[str, Any], progress: Progress) -> Outcome:
@@ -117,9 +117,9 @@ def _writing(home: Home, progress: Progress) -> Iterator[Outcome]:
             write_database(home)
             tidy(home)
         except (OSError, duckdb.Error) as error:
+            text = f"{home.root}: the home cannot be used: {describe_error(error)}"
             raise home_error(home.root, error) or HomeError(
-                f"{home.root}: the home cannot be used: {describe_error(error)}. No data is lost: re-run once this "
-                "is fixed."
+                f"{text}. No data is lost: re-run once this is fixed."
             ) from error
 
 

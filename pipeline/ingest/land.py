@@ -1,4 +1,5 @@
-"""Land one file: read it whole into a staging folder, hold it to the contracts, commit it with one rename."""
+"""Land one file: read it whole into a staging folder, check it against the contracts, commit it with one
+rename."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from pipeline.sources.names import as_text
 
 @dataclass(frozen=True)
 class Landed:
-    """What became of a file: its id, whether these bytes were in the run already, and which file was read."""
+    """A landed file: its id, whether these bytes were in the run already, and which file was read."""
 
     run_id: str
     file_id: str
@@ -44,12 +45,12 @@ def land(
     inbox: Path | None = None,
 ) -> Landed:
     """Read `path` into the lake under the run `run_name`. The same bytes again are a no-op, also when another
-    process lands them meanwhile.
+    process lands them at the same time.
 
     `inbox`: the folder that the file was dropped into, below which no symbolic link is followed. Raises
-    TraceError (nothing is landed) or SideFile (it is no trace and need not be one); UnfinishedFile for a
+    TraceError (nothing is landed) or SideFile (it is not a trace and need not be one); UnfinishedFile for a
     truncated file, unless its complete events are to be salvaged, and for one that changes while it is read;
-    UsageError where the lake cannot take it.
+    UsageError where the lake cannot be written.
     """
     run_id = run_id or home.run_id_for(run_name)
     with _staging(home) as (out, work, private), opened(path, private, inbox) as dropped:
@@ -94,8 +95,8 @@ def land(
 
 @contextmanager
 def _staging(home: Home) -> Iterator[tuple[Path, Path, Path]]:
-    """Folders for the tables, for scratch, and for the file as readers see it; removed afterwards, whatever
-    happens."""
+    """Folders for the tables, for scratch files, and for the file as readers see it; always removed at the
+    end."""
     with staging_folder(home.staging) as staging:
         folders = staging / "out", staging / "work", staging / "in"
         for folder in folders:
@@ -105,7 +106,7 @@ def _staging(home: Home) -> Iterator[tuple[Path, Path, Path]]:
 
 
 def _refuse_large(dropped: Dropped, max_bytes: int) -> None:
-    """A file that is larger than its text may be is not even hashed."""
+    """A file that is larger than its decoded text may be is not even hashed."""
     if dropped.size_bytes > max_bytes:
         raise TraceError(
             dropped.name,
@@ -117,7 +118,7 @@ def _refuse_large(dropped: Dropped, max_bytes: int) -> None:
 
 
 def _committed(out: Path, target: Path) -> bool:
-    """Put the tables in place; False if another process has landed the same bytes meanwhile."""
+    """Put the tables in place; False if another process has landed the same bytes in the meantime."""
     try:
         commit_folder(out, target)
     except OSError as error:
@@ -126,13 +127,13 @@ def _committed(out: Path, target: Path) -> bool:
         if home_trouble(error):
             raise
         raise UsageError(
-            f"{target.parent}: cannot be written: {error.strerror}. Check who may write there."
+            f"{target.parent}: cannot be written: {error.strerror}. Check its permissions."
         ) from error
     return True
 
 
 def _check(out: Path) -> None:
-    """Hold every table to its contract: columns, types, no NULL where never, unique grain."""
+    """Check every table against its contract: columns, types, no NULL where not allowed, unique grain."""
     with duck.working(out.parent / "work", threads=1, memory_limit="256MB") as con:
         for table, contract in contracts("raw").items():
             contract.check(

@@ -41,7 +41,8 @@ this long."""
 
 
 class Stop:
-    """A stop request: after the first SIGTERM or SIGINT the current file is finished, after the second not."""
+    """A stop request: after the first SIGTERM or SIGINT the current file is finished, after the second
+    not."""
 
     def __init__(self) -> None:
         self.signal: int | None = None

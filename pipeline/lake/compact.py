@@ -24,13 +24,14 @@ from pipeline.lake.damage import BUILT, damage_of, unreadable_file
 from pipeline.lake.dropped import mode_of, same_mode
 from pipeline.lake.home import TEMPLATE, Home
 from pipeline.lake.manifest import Manifest, build_in, settle
+from pipeline.text import counted
 
 
 def compact_runs(home: Home, run_ids: list[str]) -> str:
     """Copy the marts and check results of these runs into a new generation and serve them from there. Returns
     its name.
 
-    Their folders stay for readers that have them open; `remove_compacted` takes them away. Raises ModelError.
+    Their folders stay for readers that have them open; `remove_compacted` removes them. Raises ModelError.
     """
     gen = uuid.uuid4().hex[:12]
     try:
@@ -65,7 +66,7 @@ def compact_runs(home: Home, run_ids: list[str]) -> str:
     except duckdb.Error as error:
         damage = next((found for run_id in run_ids if (found := unreadable_file(home, run_id, BUILT))), None)
         raise ModelError(
-            f"the marts of {len(run_ids)} runs cannot be compacted: {damage or error}"
+            f"the marts of {counted(len(run_ids), 'run')} cannot be compacted: {damage or error}"
         ) from error
     manifest = settle(home)
     manifest.holds[gen], manifest.made_at[gen] = run_ids, time.time()
@@ -101,7 +102,7 @@ def compactable(home: Home, older_than_s: float) -> list[str]:
 
 def remove_compacted(home: Home, grace_s: float) -> None:
     """Remove the folders of runs that have been served from a generation for the grace time, and generations
-    that serve nobody."""
+    that serve no run."""
     manifest = settle(home)
     for run_id, gen in manifest.serves.items():
         if time.time() - manifest.made_at[gen] >= grace_s:

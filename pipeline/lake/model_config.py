@@ -1,4 +1,5 @@
-"""Facts about a model from its Hugging Face config.json, under the names of schemas/config/run_config.toml."""
+"""Facts about a model from its Hugging Face config.json, under the names of
+schemas/config/run_config.toml."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ _KEYS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Facts that a config.json gives, the key that each was taken from, and the facts that it does not give."""
+    """Facts that a config.json gives, the key that each was taken from, and the facts that it does not
+    give."""
 
     facts: dict[str, Any]
     taken_from: dict[str, str]

@@ -1,4 +1,4 @@
-"""What earlier processes left: unfinished work, replaced builds, and runs to forget."""
+"""Clean up after earlier processes: unfinished work, replaced builds, and runs to forget."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pipeline.lake.versions import refuse_newer
 GRACE_SECONDS = 600
 """How long a replaced build stays on disk, for readers that have opened it."""
 _FORGET = "forget-"
-"""Begins the name of a mark in staging: the run behind it is to be taken out of the lake."""
+"""Begins the name of a mark in staging: the run named after it is to be removed from the lake."""
 
 
 def tidy(home: Home) -> None:
     """Finish or remove what earlier processes left: unfinished work at once, replaced builds after the grace
     time.
 
-    Raises UsageError for a home of a newer version, as whoever writes must before anything is changed.
+    Raises UsageError for a home of a newer version, before anything is changed.
     """
     refuse_newer(home)
     _finish_forgetting(home)
@@ -38,9 +38,9 @@ def tidy(home: Home) -> None:
 
 
 def forget(home: Home, run_id: str) -> None:
-    """Take a run out of the lake, with what was said of it and its pages; originals in the archive stay.
+    """Remove a run from the lake, with its facts and its pages; originals in the archive stay.
 
-    A mark is written first, so that a forgetting that was stopped is finished by whoever writes next. Raises
+    A mark is written first, so that the next writer finishes a removal that was interrupted. Raises
     UsageError as `tidy` does.
     """
     refuse_newer(home)

@@ -1,5 +1,5 @@
-"""The views over the lake, and the constants that say who wrote them, for which place, and which runs they
-leave out."""
+"""The views over the lake, and the constants in them: which version wrote them, for which place, and which
+runs they leave out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ WITH judged AS (
              WHEN bool_or(NOT is_passed AND severity = 'warn') THEN 'warn' ELSE 'pass' END AS verdict
     FROM quality GROUP BY run_id, build_id
 )
-SELECT run_facts.run_id, source, traces, ranks, ranks_expected, decode_steps, prefill_steps, gpu_name, engine, run_facts.build_id,
+SELECT run_facts.run_id, source, traces, ranks, ranks_expected, decode_steps, prefill_steps, gpu_name, engine,
+run_facts.build_id,
     rules_sha, models_sha, coalesce(judged.verdict, 'unchecked') AS verdict
 FROM run_facts LEFT JOIN judged ON run_facts.run_id = judged.run_id AND run_facts.build_id = judged.build_id
 """
@@ -43,8 +44,8 @@ _LEFT_OUT = {"run_id": "a run that these views do not read", "why": "the reason,
 
 @dataclass(frozen=True)
 class Writer:
-    """Who wrote a database of views, and for which lake. None: by a version that did not yet write it
-    down."""
+    """The writer of a database of views, and its lake. None: written by a version that did not record it
+    yet."""
 
     stepledger_version: str
     contract_version: int | None

@@ -30,13 +30,13 @@ from pipeline.quality.checks import CheckError, Result, ask, checks
 from pipeline.sources.issues import issue_codes
 
 _ASKED: tuple[Layer, ...] = ("raw", "config", "marts")
-"""Layers that checks ask."""
+"""Layers that checks read."""
 
 
 def check_run(home: Home, run_id: str, *, with_docs: bool = True) -> list[Result]:
     """Check the marts of a run as they are now, write the results, and return them; `with_docs`: through
-    Great Expectations, with a page in the home's quality folder (without, an earlier page is removed: it is
-    about another build).
+    Great Expectations, with a page in the home's quality folder (without, an earlier page is removed, since
+    it describes another build).
 
     Raises CheckError if a check itself fails, UsageError if there are no marts, ModelError if they cannot be
     read.
@@ -85,9 +85,14 @@ def check_runs(home: Home, run_ids: list[str], say: Say) -> tuple[dict[str, list
             try:
                 if (
                     run_id in settle(home).serves and not home.mart_run(run_id).is_dir()
-                ):  # checks ask a folder of its own
+                ):  # checks read a folder of its own
                     write_database(home, pinned=[run_id])
-                    build_run(home, run_id, load_rules(home.user_rules), load_settings(home, workers=1))
+                    build_run(
+                        home,
+                        run_id,
+                        load_rules(home.user_rules, home.user_markers),
+                        load_settings(home, workers=1),
+                    )
                 found[run_id] = check_run(home, run_id)
             except StepledgerError as error:
                 codes.append(error.exit_code)
@@ -98,13 +103,12 @@ def check_runs(home: Home, run_ids: list[str], say: Say) -> tuple[dict[str, list
 
 
 def open_run(con: duckdb.DuckDBPyConnection, home: Home, run_id: str) -> None:
-    """Give the connection what checks ask about: raw tables and marts of one run, facts said of it, issue
-    codes."""
+    """Give the connection what checks read: raw tables and marts of one run, its facts, and issue codes."""
     prepare(
         con,
         home.raw_run(run_id),
         run_id,
-        load_rules(home.user_rules),
+        load_rules(home.user_rules, home.user_markers),
         "",
         "",
         home.config_run(run_id) / "run_config.parquet",

@@ -32,7 +32,7 @@ def test_the_commands_are_those_that_people_script() -> None:
     assert {"run", "ingest", "build", "show", "query", "export", "runs", "rules", "demo"} <= set(COMMANDS)
 
 
-def test_version_says_name_and_version() -> None:
+def test_version_prints_name_and_version() -> None:
     """One line."""
     assert CliRunner().invoke(app.app, ["--version"]).stdout == f"stepledger {__version__}\n"
 
@@ -99,6 +99,21 @@ def test_build_builds_what_is_stale_and_rebuild_everything(
     assert call("--home", home.root, "rebuild", "a")[:2] == (0, "a\n")
 
 
+def test_a_rules_file_can_be_checked_before_it_is_used(tmp_path: Path, call: Callable[..., Called]) -> None:
+    """One line and exit 0 for a good file, every problem on a line of its own and exit 2 for a bad one."""
+    file = tmp_path / "mine.toml"
+    file.write_text('[[rule]]\nid = "mine"\nname = "mystery"\ncategory = "cast"\n')
+    arguments = ("--home", tmp_path / "home", "rules", "--check", file)
+    assert call(*arguments) == (0, f"{file}: 1 rule, no problems\n", "")
+    file.write_text('[[rule]]\nid = "mine"\nname = "("\ncategory = "casts"\n')
+    code, out, _ = call(*arguments)
+    assert (code, [line.split(" (mine): ")[0] for line in out.splitlines()]) == (
+        2,
+        [f"{file}: line 1, rule 1"] * 2,
+    )
+    assert not (tmp_path / "home").exists()
+
+
 def test_forget_takes_a_run_out_and_leaves_its_originals(
     built: Home, tmp_path: Path, call: Callable[..., Called]
 ) -> None:
@@ -137,7 +152,7 @@ def test_retry_puts_a_file_back_for_the_next_run(
     assert (home.inbox / "r" / "bad.json").is_file()
 
 
-def test_compact_says_how_many_runs(built: Home, tmp_path: Path, call: Callable[..., Called]) -> None:
+def test_compact_prints_the_number_of_runs(built: Home, tmp_path: Path, call: Callable[..., Called]) -> None:
     """Young runs are left; the tables stay the same for everybody."""
     home = copied(built, tmp_path / "home")
     assert call("--home", home.root, "compact")[:2] == (0, "0 runs compacted\n")
@@ -150,11 +165,11 @@ def test_compact_says_how_many_runs(built: Home, tmp_path: Path, call: Callable[
     ("arguments", "says"),
     [
         (["--workers", "0"], "--workers"),
-        (["--memory-limit", "much"], "is no size"),
+        (["--memory-limit", "much"], "is not a size"),
         (["--scheduler", "nowhere"], "nowhere"),
     ],
 )
-def test_means_that_cannot_be_had_are_wrong_usage(
+def test_execution_options_that_cannot_be_met_are_wrong_usage(
     built: Home,
     tmp_path: Path,
     call: Callable[..., Called],
@@ -185,7 +200,7 @@ def test_build_exits_4_when_a_model_fails(
     [
         (["show", "none"], "no run 'none'; known runs: 2026, a"),
         (["show", "a", "--phase", "verify"], "it has decode, prefill"),
-        (["query", "DELETE FROM runs"], "not a reading statement"),
+        (["query", "DELETE FROM runs"], "not a read-only statement"),
         (["query", "SELECT nothing"], "nothing"),
         (["export", "--mart", "nonsense"], "no mart 'nonsense'"),
         (["export", "--output", "-"], "--output takes one run"),
@@ -299,8 +314,9 @@ def test_the_home_can_be_set_by_the_environment(
 
 def test_a_reader_that_stops_early_is_no_failure(built: Home) -> None:
     """`stepledger query ... | head -1` ends quietly with 0."""
+    query = ["query", "FROM range(200000)", "--format", "csv"]
     with subprocess.Popen(
-        [sys.executable, "-m", "pipeline", "--home", built.root, "query", "FROM range(200000)", "--format", "csv"],
+        [sys.executable, "-m", "pipeline", "--home", built.root, *query],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
     ) as process:  # fmt: skip
         assert process.stdout is not None
@@ -318,7 +334,8 @@ sys.argv = ["stepledger", *sys.argv[1:]]
 try:
     app.main()
 finally:
-    print(sorted({"polars", "pyarrow", "great_expectations", "pandas", "numpy"} & sys.modules.keys()), file=sys.stderr)
+    heavy = {"polars", "pyarrow", "great_expectations", "pandas", "numpy"}
+    print(sorted(heavy & sys.modules.keys()), file=sys.stderr)
 """
 
 

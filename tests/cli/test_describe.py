@@ -143,9 +143,8 @@ def test_like_copies_the_facts_of_another_run(own: Home, call: Callable[..., Cal
     describe(own, "serve", {"layers": 2, "link": "nvlink4", "measured_tpot_ms": 12.2})
     code, out, err = call("--home", own.root, "describe", "serve_again", "--like", "serve", "tp=2")
     assert (code, out) == (0, "serve_again\n")
-    assert err == (
-        "from run serve: layers=2, link=nvlink4; not copied: measured_tpot_ms, which was measured on that run\n"
-    )
+    not_copied = "not copied: measured_tpot_ms, which was measured on that run"
+    assert err == f"from run serve: layers=2, link=nvlink4; {not_copied}\n"
     assert facts_of(own, "serve_again") == {"layers": 2, "link": "nvlink4", "tp": 2}
 
 

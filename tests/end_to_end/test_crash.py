@@ -1,4 +1,4 @@
-"""A kill at any instant loses nothing, doubles nothing and leaves no debris (`make soak`: at a hundred
+"""A kill at any time neither loses nor duplicates data and leaves no debris (`make soak`: at a hundred
 points)."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str
     """How many points the work has, and what it makes."""
     folder = tmp_path_factory.mktemp("undisturbed")
     home = filled(folder / "home")
-    total = points(home.root, folder / "told")
+    total = points(home.root, folder / "count")
     finish(home)
     assert debris(home) == []
     return total, contents(home)

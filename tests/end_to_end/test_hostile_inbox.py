@@ -300,13 +300,13 @@ def test_a_watcher_outlives_it_all(beside: Home, tmp_path: Path) -> None:
             assert process.poll() is None, process.communicate()
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=HANG_S)
+        _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0
-    assert "Traceback" not in said
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize("command_name", ["run", "build", "watch"])
-def test_a_spill_folder_that_cannot_be_made_is_said(home: Home, command_name: str) -> None:
+def test_a_spill_folder_that_cannot_be_made_is_reported(home: Home, command_name: str) -> None:
     """Before anything is read: a wrong setting is a usage error."""
     (home.root / "settings.toml").write_text('spill = "/proc/nope"\n')
     done = command("--home", home.root, command_name)

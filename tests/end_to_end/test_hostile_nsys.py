@@ -63,11 +63,11 @@ NUL = ALL_REDUCE + "\0tail"
 
 @dataclass(frozen=True)
 class Case:
-    """How a report is made, what becomes of it, and what is said of it."""
+    """How a report is made, its outcome, and the message."""
 
     make: Callable[[Path], object]
     outcome: Literal["read", "refused", "left"]
-    said: str = ""
+    message: str = ""
 
 
 def _changed(change: Callable[[Tables], object]) -> Callable[[Path], object]:
@@ -399,7 +399,7 @@ def test_a_hostile_report_is_read_refused_or_left_and_the_good_one_beside_it_is_
     assert home.raw_run("bad").exists() == (case.outcome == "read")
     if case.outcome == "refused":
         error = quarantined(home)["bad/bad.sqlite"].error
-        assert case.said in error
+        assert case.message in error
         assert f"quarantined: {error}" in done.stderr
     if case.outcome == "read":
         assert _kernels(home, "bad") == _kernels(home, "good")
@@ -493,18 +493,18 @@ def _bombed(root: Path, cases: dict[str, Case], *arguments: str) -> tuple[Home, 
     ]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         try:
-            _, said = process.communicate(timeout=HANG_S)
+            _, err = process.communicate(timeout=HANG_S)
         except subprocess.TimeoutExpired:
             process.kill()
             raise
-    print(said.decode(), file=sys.stderr)
+    print(err.decode(), file=sys.stderr)
     return home, process.returncode
 
 
 def _hold(home: Home, name: str, case: Case) -> None:
     assert home.raw_run(name).exists() == (case.outcome == "read")
     if case.outcome == "refused":
-        assert case.said in quarantined(home)[f"{name}/bad.sqlite"].error
+        assert case.message in quarantined(home)[f"{name}/bad.sqlite"].error
     else:
         assert _kernels(home, name) == _kernels(home, "good")
 

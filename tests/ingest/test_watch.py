@@ -1,4 +1,4 @@
-"""The watcher: files that arrive are worked off, runs are built when they have settled, signals stop it in
+"""The watcher: files that arrive are processed, runs are built when they have settled, signals stop it in
 good order."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ QUIET = Progress(quiet=True)
 
 
 class Clock:
-    """Time that passes when told."""
+    """Time that passes on request."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -104,10 +104,10 @@ def test_another_run_does_not_wait_for_it(home: Home, tmp_path: Path, clock: Clo
     assert built == ["one"]
 
 
-def test_a_gz_without_its_end_is_read_once_and_again_when_it_has_stalled(
+def test_a_truncated_gz_is_read_once_and_again_when_it_has_stalled(
     home: Home, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not every second: its state has not changed. After the time-out it is read as a cut file."""
+    """Not every second: its state has not changed. After the time-out it is read as a truncated file."""
     read: list[bool] = []
     land = land_inbox
 
@@ -147,7 +147,7 @@ def test_a_run_that_landed_before_a_restart_is_built_after_it(
     assert built == ["serve"]
 
 
-def test_after_home_trouble_nothing_is_read_for_a_while(
+def test_after_a_home_error_nothing_is_read_for_a_while(
     home: Home, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full disk: the file stays, and is tried again after the time, not every second."""
@@ -193,7 +193,7 @@ def test_what_left_the_inbox_is_read_when_it_comes_back_unchanged(
 def test_a_full_disk_does_not_end_the_watch(
     home: Home, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Trouble of the home outside any file (its database cannot be written) is said; the run stays to be
+    """An error of the home outside any file (its database cannot be written) is reported; the run stays to be
     built."""
 
     def full(*_rest: object) -> Outcome:
@@ -207,11 +207,11 @@ def test_a_full_disk_does_not_end_the_watch(
 
 
 def test_nothing_is_begun_after_a_wish_to_stop(home: Home, tmp_path: Path) -> None:
-    """The file in hand is finished, the next one stays in the inbox."""
+    """The current file is finished, the next one stays in the inbox."""
     for path in pair(tmp_path):
         drop(home, path, f"serve/{path.name}")
-    asked = iter([False, True, True, True, True])
-    watcher(home).cycle(lambda: next(asked))
+    answers = iter([False, True, True, True, True])
+    watcher(home).cycle(lambda: next(answers))
     assert len(list(home.raw_run("serve").iterdir())) == 1
     assert len(inbox.waiting(home.inbox)) == 1
 
@@ -263,9 +263,9 @@ def test_files_that_arrive_become_a_run_and_a_signal_ends_the_watch(
         dropped.rename(home.inbox / "serve")
         until((home.exports / "serve" / "step_breakdown.csv").exists)
         process.send_signal(number)
-        _, said = process.communicate(timeout=HANG_S)
+        _, log = process.communicate(timeout=HANG_S)
         assert process.returncode == code
-    lines = [json.loads(line) for line in said.splitlines()]
+    lines = [json.loads(line) for line in log.splitlines()]
     assert (lines[0]["event"], lines[0]["message"]) == ("watching", f"watching {home.inbox}")
     read = {line["file"] for line in lines if (line["event"], line["run"]) == ("read", "serve")}
     assert read == {f"serve/{path.name}" for path in traces}

@@ -154,7 +154,7 @@ def test_a_new_file_of_a_compacted_run_is_read_into_it(
 
 
 def test_a_forgotten_run_is_gone_from_its_generation_too(mine: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its rows are in the file, and nobody sees them."""
+    """Its rows are in the file, and no view shows them."""
     compacted(mine, ["a", "b"])
     no_grace(monkeypatch, mine)
     forget(mine, "a")
@@ -162,7 +162,7 @@ def test_a_forgotten_run_is_gone_from_its_generation_too(mine: Home, monkeypatch
     assert [run for run, _ in served(mine)] == ["b", "c"]
 
 
-def test_a_generation_that_serves_nobody_is_removed(mine: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_generation_that_serves_no_run_is_removed(mine: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """After its last run was built again."""
     gen = compacted(mine, ["a"])
     build(mine, ["a"], QUIET)
@@ -175,7 +175,7 @@ def test_a_compacted_run_can_be_checked(mine: Home, monkeypatch: pytest.MonkeyPa
     """Checking builds it again first: checks ask its own folder."""
     compacted(mine, ["a"])
     no_grace(monkeypatch, mine)
-    monkeypatch.setattr("pipeline.quality.expectations.judge", lambda _con, asked: asked)
+    monkeypatch.setattr("pipeline.quality.expectations.judge", lambda _con, results: results)
     found, codes = check_runs(mine, ["a"], QUIET.say)
     assert ([*found], codes) == (["a"], [])
 

@@ -15,21 +15,46 @@ from pipeline.lake.model_config import read_model_config
 
 # As published with the models, the keys that matter.
 DEEPSEEK_V3: dict[str, Any] = {
-    "num_hidden_layers": 61, "hidden_size": 7168, "n_routed_experts": 256, "num_experts_per_tok": 8,
-    "n_shared_experts": 1, "first_k_dense_replace": 3, "moe_layer_freq": 1, "moe_intermediate_size": 2048,
-    "intermediate_size": 18432, "num_attention_heads": 128, "num_key_value_heads": 128, "kv_lora_rank": 512,
-    "q_lora_rank": 1536, "vocab_size": 129280, "torch_dtype": "bfloat16",
+    "num_hidden_layers": 61,
+    "hidden_size": 7168,
+    "n_routed_experts": 256,
+    "num_experts_per_tok": 8,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 3,
+    "moe_layer_freq": 1,
+    "moe_intermediate_size": 2048,
+    "intermediate_size": 18432,
+    "num_attention_heads": 128,
+    "num_key_value_heads": 128,
+    "kv_lora_rank": 512,
+    "q_lora_rank": 1536,
+    "vocab_size": 129280,
+    "torch_dtype": "bfloat16",
     "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
-}  # fmt: skip
+}
 QWEN3_MOE: dict[str, Any] = {
-    "num_hidden_layers": 94, "hidden_size": 4096, "num_experts": 128, "num_experts_per_tok": 8,
-    "mlp_only_layers": [], "decoder_sparse_step": 1, "moe_intermediate_size": 1536, "intermediate_size": 12288,
-    "num_attention_heads": 64, "vocab_size": 151936, "torch_dtype": "bfloat16",
-}  # fmt: skip
+    "num_hidden_layers": 94,
+    "hidden_size": 4096,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "mlp_only_layers": [],
+    "decoder_sparse_step": 1,
+    "moe_intermediate_size": 1536,
+    "intermediate_size": 12288,
+    "num_attention_heads": 64,
+    "vocab_size": 151936,
+    "torch_dtype": "bfloat16",
+}
 MIXTRAL: dict[str, Any] = {
-    "num_hidden_layers": 32, "hidden_size": 4096, "num_local_experts": 8, "num_experts_per_tok": 2,
-    "intermediate_size": 14336, "num_attention_heads": 32, "vocab_size": 32000, "torch_dtype": "bfloat16",
-}  # fmt: skip
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "vocab_size": 32000,
+    "torch_dtype": "bfloat16",
+}
 
 
 def facts(folder: Path, config: Any) -> dict[str, Any]:
@@ -42,18 +67,37 @@ def facts(folder: Path, config: Any) -> dict[str, Any]:
 def test_a_deepseek_model(tmp_path: Path) -> None:
     """Every fact of MLA and of the experts; the number of key-value heads is no fact of run_config."""
     assert facts(tmp_path, DEEPSEEK_V3) == {
-        "layers": 61, "hidden_size": 7168, "experts": 256, "experts_per_token": 8, "shared_experts": 1,
-        "intermediate_size": 18432, "moe_intermediate_size": 2048, "heads": 128, "kv_lora_rank": 512,
-        "q_lora_rank": 1536, "vocab_size": 129280, "dtype": "bfloat16", "dense_layers": 3, "weight_dtype": "fp8",
-    }  # fmt: skip
+        "layers": 61,
+        "hidden_size": 7168,
+        "experts": 256,
+        "experts_per_token": 8,
+        "shared_experts": 1,
+        "intermediate_size": 18432,
+        "moe_intermediate_size": 2048,
+        "heads": 128,
+        "kv_lora_rank": 512,
+        "q_lora_rank": 1536,
+        "vocab_size": 129280,
+        "dtype": "bfloat16",
+        "dense_layers": 3,
+        "weight_dtype": "fp8",
+    }
 
 
 def test_a_qwen_model(tmp_path: Path) -> None:
     """No layer is listed as dense, so none is; there is no quantization, so no type of weights is given."""
     assert facts(tmp_path, QWEN3_MOE) == {
-        "layers": 94, "hidden_size": 4096, "experts": 128, "experts_per_token": 8, "intermediate_size": 12288,
-        "moe_intermediate_size": 1536, "heads": 64, "vocab_size": 151936, "dtype": "bfloat16", "dense_layers": 0,
-    }  # fmt: skip
+        "layers": 94,
+        "hidden_size": 4096,
+        "experts": 128,
+        "experts_per_token": 8,
+        "intermediate_size": 12288,
+        "moe_intermediate_size": 1536,
+        "heads": 64,
+        "vocab_size": 151936,
+        "dtype": "bfloat16",
+        "dense_layers": 0,
+    }
 
 
 def test_a_mixtral_model(tmp_path: Path) -> None:

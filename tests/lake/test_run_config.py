@@ -1,4 +1,4 @@
-"""What a trace cannot tell: run.toml beside traces, `stepledger describe`, and what is made of it."""
+"""Facts that traces do not hold: run.toml beside traces, and how facts are checked and kept."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def two_layers(path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """A home with one run of which nothing was said; tests work on copies."""
+    """A home with one run without facts; tests work on copies."""
     folder = tmp_path_factory.mktemp("described")
     home = Home(folder / "home")
     home.ensure()
@@ -106,10 +106,10 @@ def test_a_bad_run_toml_is_quarantined_and_the_traces_go_on(home: Home, tmp_path
         "layers = 0",
         "tp = -8",
         "[model]\nname = 'x'",
-        "unheard = 1",
+        "unknown_key = 1",
     ],
 )
-def test_what_a_run_toml_may_not_say(tmp_path: Path, text: str) -> None:
+def test_an_invalid_run_toml_is_refused(tmp_path: Path, text: str) -> None:
     """No TOML, a wrong type, a number that is not above 0, a table, an unknown key: refused with the file's
     name."""
     path = tmp_path / "run.toml"
@@ -118,7 +118,7 @@ def test_what_a_run_toml_may_not_say(tmp_path: Path, text: str) -> None:
         read_run_toml(path)
 
 
-def test_a_run_toml_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_a_run_toml_that_is_not_text_is_refused(tmp_path: Path) -> None:
     """Bytes that are not UTF-8 are invalid TOML."""
     path = tmp_path / "run.toml"
     path.write_bytes(b"model = '\xff'")
@@ -129,19 +129,35 @@ def test_a_run_toml_that_is_no_text_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("unheard", 1), ("run_id", "other"), ("layers", "61"), ("layers", 61.0), ("layers", True), ("model", 5), ("measured_tpot_ms", "12"),
-        ("layers", 0), ("hidden_size", -1), ("measured_tpot_ms", 0), ("measured_tpot_ms", float("nan")), ("measured_tpot_ms", float("inf")),
-        ("layers", 2**31), ("sequence_parallel", 1), ("sequence_parallel", "yes"), ("tp", 0), ("experts", 0), ("dense_layers", -1), ("hbm_gbps", 0),
+        ("unknown_key", 1),
+        ("run_id", "other"),
+        ("layers", "61"),
+        ("layers", 61.0),
+        ("layers", True),
+        ("model", 5),
+        ("measured_tpot_ms", "12"),
+        ("layers", 0),
+        ("hidden_size", -1),
+        ("measured_tpot_ms", 0),
+        ("measured_tpot_ms", float("nan")),
+        ("measured_tpot_ms", float("inf")),
+        ("layers", 2**31),
+        ("sequence_parallel", 1),
+        ("sequence_parallel", "yes"),
+        ("tp", 0),
+        ("experts", 0),
+        ("dense_layers", -1),
+        ("hbm_gbps", 0),
     ],
-)  # fmt: skip
-def test_what_may_not_be_said(key: str, value: object) -> None:
+)
+def test_a_value_that_is_not_allowed(key: str, value: object) -> None:
     """Unknown facts, wrong types, and numbers that are not above 0, not finite or too large for their
     column."""
     with pytest.raises(UsageError, match=key):
         checked({key: value})
 
 
-def test_every_fact_can_be_said() -> None:
+def test_every_fact_takes_a_value() -> None:
     """Each field of the contract takes a value of its type; a whole number of ms is a number."""
     values: dict[str, Any] = {
         name: {"INTEGER": 8, "DOUBLE": 12, "VARCHAR": "x", "BOOLEAN": False}[column.type]
@@ -187,21 +203,21 @@ def test_a_model_may_lack_what_can_be_0(name: str) -> None:
 
 
 def test_yes_and_no_are_kept(home: Home) -> None:
-    """False is a fact too, and stays when another is said."""
+    """False is a fact too, and stays when another is added."""
     describe(home, "serve", {"sequence_parallel": False})
     describe(home, "serve", {"layers": 2})
     assert facts_of(home) == {"layers": 2, "sequence_parallel": False}
 
 
-def test_a_run_toml_says_groups_and_yes_or_no(tmp_path: Path) -> None:
+def test_a_run_toml_with_groups_and_booleans(tmp_path: Path) -> None:
     """As TOML writes them."""
     path = tmp_path / "run.toml"
     path.write_text('groups = "tp:0,1"\nsequence_parallel = true\nhbm_gbps = 4800\n')
     assert read_run_toml(path) == {"groups": "tp:0,1", "sequence_parallel": True, "hbm_gbps": 4800}
 
 
-def test_what_was_said_before_stays(home: Home) -> None:
-    """A second description adds; only what is said anew changes; nothing is lost when a value is refused."""
+def test_earlier_facts_stay(home: Home) -> None:
+    """A second description adds facts and changes those given again; nothing changes when one is refused."""
     describe(home, "serve", {"layers": 61, "model": "a"})
     describe(home, "serve", {"hidden_size": 7168, "model": "it's b"})
     with pytest.raises(UsageError):

@@ -263,7 +263,7 @@ def steps_to(home: Home, output: Path) -> Exported:
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o444, 0o755])
 def test_a_file_is_replaced_and_keeps_its_mode(built: Home, tmp_path: Path, wanted: bytes, mode: int) -> None:
-    """In one step: whoever has the old one open still reads that."""
+    """In one step: a reader that has the old one open still reads that."""
     target = tmp_path / "x.csv"
     target.write_bytes(b"old")
     target.chmod(mode)
@@ -282,7 +282,7 @@ def test_a_long_name_in_another_script_is_written(built: Home, tmp_path: Path, w
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file to another user")
 def test_a_file_that_is_replaced_keeps_its_owner(built: Home, tmp_path: Path) -> None:
-    """Root exports into somebody's folder, and they can still read it."""
+    """Root exports into another user's folder, and that user can still read it."""
     target = tmp_path / "x.csv"
     target.write_bytes(b"old")
     target.chmod(0o600)
@@ -348,7 +348,7 @@ def test_a_link_in_the_homes_exports_may_lead_to_another_disk(
 
 @pytest.mark.parametrize("is_link", [False, True])
 def test_a_device_is_written_into(built: Home, tmp_path: Path, is_link: bool) -> None:
-    """A device stays one, also behind a link, and has no manifest."""
+    """A device stays one, also through a link, and has no manifest."""
     device = tmp_path / "null"
     try:
         os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
@@ -397,8 +397,8 @@ def test_an_open_file_is_written_into(built: Home, tmp_path: Path, wanted: bytes
             [sys.executable, "-m", "pipeline", *arguments],
             stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=HANG_S, env=environment(),
         )  # fmt: skip
-    said = f"written to {place}, which is not a regular file: no manifest beside it\n"
-    assert (done.returncode, done.stderr) == (0, said)
+    note = f"written to {place}, which is not a regular file: no manifest beside it\n"
+    assert (done.returncode, done.stderr) == (0, note)
     assert out.read_bytes() == b"before\n" + wanted
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.csv", "wanted"]
 

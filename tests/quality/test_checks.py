@@ -1,4 +1,4 @@
-"""The questions of sql/checks: none is raised by a good run, and each by what it asks about, alone."""
+"""The checks of sql/checks: a good run fails none, and each fails for what it checks, alone."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ MUTATIONS = [
     broken("booked_once", "step_breakdown", ("SELECT * REPLACE (busy_ns - (step = 0 AND category = "
                                             "'gemm')::INT AS busy_ns) FROM good.step_breakdown")),
     broken(
-        "booked_once", "activity", f"FROM good.activity WHERE NOT ({LAST})", "timeline_closes", "decode_kernels_agree",
+        "booked_once", "activity", f"FROM good.activity WHERE NOT ({LAST})", "timeline_closes",
+        "decode_kernels_agree",
         why=("an activity that is missing takes its exposed time with it, and its step ran other kernels "
              "than "
             "its peers"),
@@ -265,7 +266,7 @@ def failing(con: duckdb.DuckDBPyConnection, relations: dict[str, str]) -> set[st
 @pytest.mark.parametrize(
     "path", sorted((resource("sql") / "checks").glob("*.sql")), ids=lambda p: str(p.stem)
 )
-def test_every_check_says_how_bad_what_it_means_and_what_to_do(path: Path) -> None:
+def test_every_check_has_severity_meaning_and_remedy(path: Path) -> None:
     """The header has three lines, each a sentence, before the one statement."""
     check = BY_NAME[path.stem]
     lines = path.read_text(encoding="utf-8").splitlines()
@@ -350,7 +351,7 @@ def test_every_check_is_broken_on_purpose() -> None:
         "one unknown kernel",
         "a coarse clock",
         "a minute without work",
-        "a file that does not tell how many ranks there are",
+        "a file that does not give the number of ranks",
         "unknown ranks",
         "an issue for information",
         "fewer than half of the steps are empty",
@@ -364,8 +365,8 @@ def test_honest_traces_raise_nothing(con: duckdb.DuckDBPyConnection, relation: s
 
 def test_a_result_counts_all_rows_and_shows_a_few(con: duckdb.DuckDBPyConnection) -> None:
     """The sample is JSON, the same rows every time."""
-    asked = Check("x", "warn", "Many.", "Nothing.", "SELECT 100 - range AS n FROM range(100)")
-    found = ask(con, asked)
+    check = Check("x", "warn", "Many.", "Nothing.", "SELECT 100 - range AS n FROM range(100)")
+    found = ask(con, check)
     assert (found.failing_rows, found.is_passed, found.severity, found.means, found.todo) == (
         100,
         False,
@@ -389,5 +390,5 @@ def test_a_check_that_cannot_be_carried_out_is_an_error_and_no_finding(
     con: duckdb.DuckDBPyConnection, sql: str
 ) -> None:
     """A fault of the check never becomes a statement about the data."""
-    with pytest.raises(CheckError, match=r"sql/checks/broken\.sql cannot be carried out"):
+    with pytest.raises(CheckError, match=r"sql/checks/broken\.sql cannot be run"):
         ask(con, Check("broken", "fail", "It.", "That.", sql))

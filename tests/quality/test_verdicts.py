@@ -83,7 +83,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Home:
 @pytest.fixture
 def without_gx(monkeypatch: pytest.MonkeyPatch) -> None:
     """`check` without the seconds that Great Expectations takes: its part has tests of its own."""
-    monkeypatch.setattr("pipeline.quality.expectations.judge", lambda _con, asked: asked)
+    monkeypatch.setattr("pipeline.quality.expectations.judge", lambda _con, results: results)
 
 
 def call(home: Home, *arguments: str) -> Result:
@@ -212,13 +212,13 @@ def test_a_run_without_marts_cannot_be_checked(judged: Home) -> None:
 def test_a_check_that_raises_costs_no_other_run_its_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is an error (exit 1), its run is built and unchecked, and the next run is checked all the same."""
-    told: list[str] = []
+    """It is an error (exit 1), its run is built and unchecked, and the next run is checked anyway."""
+    messages: list[str] = []
 
     def ask_or_raise(con: duckdb.DuckDBPyConnection, check: Check) -> Finding:
         run_id = duck.scalar(con, "SELECT min(run_id) FROM run_facts")
         if run_id == "first":
-            raise CheckError("sql/checks/x.sql cannot be carried out")
+            raise CheckError("sql/checks/x.sql cannot be run")
         return ask(con, check)
 
     monkeypatch.setattr("pipeline.quality.verdicts.ask", ask_or_raise)
@@ -226,15 +226,17 @@ def test_a_check_that_raises_costs_no_other_run_its_verdict(
     home.ensure()
     drop(home, fine_trace(tmp_path / "a-rank-0.json"), "first/a-rank-0.json")
     drop(home, bad_trace(tmp_path / "b-rank-0.json"), "second/b-rank-0.json")
-    monkeypatch.setattr("pipeline.progress.Progress.say", lambda _self, text: told.append(text))
+    monkeypatch.setattr(
+        "pipeline.progress.Progress.say", lambda _self, text, *_event, **_about: messages.append(text)
+    )
     done = call(home, "run")
     assert done.exit_code == ExitCode.BUG
-    assert "run first: sql/checks/x.sql cannot be carried out" in told
+    assert "run first: sql/checks/x.sql cannot be run" in messages
     assert verdicts(home) == {"first": "unchecked", "second": "fail"}
 
 
 def test_run_exits_5_exports_no_failed_run_and_goes_on_with_the_others(tmp_path: Path) -> None:
-    """The check and what it means are on stderr; the failed run's table is printed all the same."""
+    """The check and what it means are on stderr; the failed run's table is printed anyway."""
     home = Home(tmp_path / "home")
     home.ensure()
     drop(home, bad_trace(tmp_path / "b-rank-0.json"), "bad/b-rank-0.json")
@@ -249,7 +251,7 @@ def test_run_exits_5_exports_no_failed_run_and_goes_on_with_the_others(tmp_path:
 
 
 def test_export_refuses_a_failed_run(judged: Home, tmp_path: Path) -> None:
-    """It says how to see why, and how to have it all the same; nothing is written, not for the other runs
+    """It says how to see why, and how to export it anyway; nothing is written, not for the other runs
     either."""
     home = copied(judged, tmp_path / "home")
     for arguments in (
@@ -320,13 +322,16 @@ def test_check_of_what_is_not_there_is_wrong_usage(judged: Home, tmp_path: Path)
 
 @pytest.mark.usefixtures("without_gx")
 @pytest.mark.parametrize(
-    ("broken", "code", "said"),
+    ("broken", "code", "message"),
     [
-        ("check", ExitCode.BUG, "not checked: run fine: sql/checks/x.sql cannot be carried out"),
+        ("check", ExitCode.BUG, "not checked: run fine: sql/checks/x.sql cannot be run"),
         (
             "mart",
             ExitCode.MODEL,
-            "not checked: run fine: damaged: lake/marts/run_id=fine/steps.parquet: run `stepledger build fine`",
+            (
+                "not checked: run fine: damaged: lake/marts/run_id=fine/steps.parquet: "
+                "run `stepledger build fine`"
+            ),
         ),
         (
             "marts",
@@ -336,16 +341,16 @@ def test_check_of_what_is_not_there_is_wrong_usage(judged: Home, tmp_path: Path)
     ],
 )
 def test_check_goes_on_with_the_other_runs(
-    judged: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str, code: ExitCode, said: str
+    judged: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str, code: ExitCode, message: str
 ) -> None:
-    """One run cannot be checked: it is named, the others are checked all the same, and of all exit codes the
+    """One run cannot be checked: it is named, the others are checked anyway, and of all exit codes the
     first in precedence is left."""
     home = copied(judged, tmp_path / "home")
     if broken == "check":
 
         def ask_or_raise(con: duckdb.DuckDBPyConnection, check: Check) -> Finding:
             if duck.scalar(con, "SELECT min(run_id) FROM run_facts") == "fine":
-                raise CheckError("sql/checks/x.sql cannot be carried out")
+                raise CheckError("sql/checks/x.sql cannot be run")
             return ask(con, check)
 
         monkeypatch.setattr("pipeline.quality.verdicts.ask", ask_or_raise)
@@ -359,7 +364,7 @@ def test_check_goes_on_with_the_other_runs(
         "bad: fail",
         "odd: warn",
     ]
-    assert said in done.stderr
+    assert message in done.stderr
     assert orjson.loads(call(home, "check", "odd", "--format", "json").stdout)
     assert list(home.staging.glob("[!o]*")) == []
 
@@ -369,8 +374,10 @@ IMPORTS = f"""
 import sys
 from pipeline.cli import app
 home, trace = sys.argv[1:]
-for line in (["show", "fine"], ["query", "FROM steps"], ["runs"], ["status"], ["status", "--issues"], ["rules"], ["export", "fine"],
-             ["export", "fine", "--wide"], ["build", "fine"], ["ingest", trace, "--run", "more"]):
+for line in (
+    ["show", "fine"], ["query", "FROM steps"], ["runs"], ["status"], ["status", "--issues"], ["rules"],
+    ["export", "fine"], ["export", "fine", "--wide"], ["build", "fine"], ["ingest", trace, "--run", "more"],
+):
     sys.argv = ["stepledger", "--home", home, *line]
     try:
         app.main()

@@ -53,7 +53,7 @@ def pair(folder: Path, *, seed: int = 0) -> list[Path]:
 
 
 def settled(path: Path) -> Path:
-    """Make a file look as if nobody had written to it for a while."""
+    """Make a file look as if it had not been written to for a while."""
     then = time.time() - 60
     os.utime(path, (then, then))
     return path
