@@ -311,14 +311,26 @@ def rules(
         str | None, typer.Option("--explain", help="A kernel name: which rule claims it, and why.")
     ] = None,
     op: Annotated[str | None, typer.Option("--op", help="With --explain: the launching operator.")] = None,
+    check_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--check", help="A kernel_rules.toml or step_markers.toml: list its problems; exit 2 if any."
+        ),
+    ] = None,
     form: FormatOption = "table",
     raw: RawOption = False,
 ) -> None:
     """Show the kernel rules in force, the user's own first."""
     from pipeline.lake.versions import refuse_newer
+    from pipeline.models.check_rules import check_rules
     from pipeline.models.explain import explain_name, rule_rows
     from pipeline.present.output import write_rows
 
+    if check_file is not None:
+        checked = check_rules(check_file)
+        say(*[f"{check_file}: {problem}" for problem in checked.problems] or [checked.summary])
+        leave([ExitCode.USAGE] if checked.problems else [])
+        return
     refuse_newer(context.obj)
     columns, rows = rule_rows(context.obj) if explain is None else explain_name(context.obj, explain, op)
     write_rows(columns, rows, form, raw=raw)

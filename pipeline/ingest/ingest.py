@@ -139,7 +139,7 @@ def build(
 
 def stale(home: Home) -> list[str]:
     """Runs whose marts are not what their files, the rules and the models of now would make."""
-    return stale_runs(home, load_rules(home.user_rules))
+    return stale_runs(home, load_rules(home.user_rules, home.user_markers))
 
 
 def say_of_run(home: Home, run_id: str, facts: dict[str, Any], progress: Progress) -> Outcome:

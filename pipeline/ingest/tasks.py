@@ -110,7 +110,9 @@ def build_and_check(building: Building) -> Built:
     home, root = Home(building.root), building.root
     try:
         if not building.is_built:
-            build_run(home, building.run_id, load_rules(home.user_rules), building.settings)
+            build_run(
+                home, building.run_id, load_rules(home.user_rules, home.user_markers), building.settings
+            )
     except StepledgerError as error:
         if trouble := home_error(root, error):
             raise trouble from error

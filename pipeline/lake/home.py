@@ -92,6 +92,11 @@ class Home:
         """The user's own kernel rules, tried before ours."""
         return self.root / "kernel_rules.toml"
 
+    @property
+    def user_markers(self) -> Path:
+        """The user's own step markers, tried before ours."""
+        return self.root / "step_markers.toml"
+
     def ensure(self) -> None:
         """Create the folders. Raises UsageError where the home cannot be, or cannot be written."""
         if odd := next((part for part in self.root.resolve().parts if "=" in part or "?" in part), None):

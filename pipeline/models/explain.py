@@ -24,7 +24,7 @@ def rule_rows(home: Home) -> tuple[list[str], list[list[Any]]]:
         "after",
         "before",
     ]
-    tried = load_rules(home.user_rules).rules
+    tried = load_rules(home.user_rules, home.user_markers).rules
     return columns, [
         [i, r.id, r.origin, r.category, r.subcategory, r.is_fused, r.name, r.op, r.after, r.before]
         for i, r in enumerate(tried, 1)
@@ -39,7 +39,7 @@ def explain_name(home: Home, name: str, op: str | None) -> tuple[list[str], list
     rows: list[list[Any]] = []
     claimed = False
     with duck.in_memory() as con:
-        for rule in load_rules(home.user_rules).rules:
+        for rule in load_rules(home.user_rules, home.user_markers).rules:
             if not con.execute("SELECT regexp_matches(?, ?)", [name, rule.name]).fetchall()[0][0]:
                 continue
             if rule.is_positional:

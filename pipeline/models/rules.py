@@ -1,5 +1,4 @@
-"""Kernel rules and step markers: data in schemas/*.toml (and the home's kernel_rules.toml) as SQL that DuckDB
-runs.
+"""Kernel rules: data in kernel_rules.toml (ours, and the home's) as SQL that DuckDB runs.
 
 Patterns become constants of one CASE expression, so that DuckDB compiles each once and stops at the first
 that matches.
@@ -9,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,23 +17,39 @@ import duckdb
 
 from pipeline.duck import literal
 from pipeline.errors import UsageError
+from pipeline.models.entries import (
+    Entry,
+    Patterns,
+    field_problems,
+    read_entries,
+    read_text,
+    repeated_ids,
+)
+from pipeline.models.markers import Markers, load_markers, own_markers, own_text
 from pipeline.resources import resource
 
 ANY_OPERATOR = "(?m)"
 """Before a rule's operator pattern: operators stand one a line, outermost first, and ^ and $ hold for
 each."""
 
-_COUNTS = (
-    "graph_tokens",
-    "context_requests",
-    "scheduled_context_tokens",
-    "generation_requests",
-    "generation_tokens",
-    "kv_tokens",
+FILE = "kernel_rules.toml"
+_TYPES: dict[str, type] = {"fused": bool} | dict.fromkeys(
+    (
+        "id",
+        "name",
+        "op",
+        "after",
+        "before",
+        "category",
+        "subcategory",
+        "example",
+        "example_op",
+        "example_after",
+        "example_before",
+        "note",
+    ),
+    str,
 )
-_FIELDS = {"id", "name", "op", "after", "before", "category", "subcategory", "fused", "example", "example_op", "example_after",
-           "example_before", "note"}  # fmt: skip
-
 UNNAMED = "other"
 """Subcategory of a user's rule that names none. Never NULL: `subcategory NOT IN (...)` would be NULL too, and
 models would take an attention kernel for none."""
@@ -74,18 +89,20 @@ class RuleSet:
 
     rules: tuple[Rule, ...]
     sha: str
+    markers: Markers = field(default_factory=own_markers)
+
+    def macros(self) -> str:
+        """SQL that creates first_rule and neighbour_rule."""
+        return (
+            f"CREATE OR REPLACE TEMP MACRO first_rule(name, ops) AS {_first_rule(self.rules)};\n"
+            "CREATE OR REPLACE TEMP MACRO neighbour_rule(name, category_before, category_after) AS "
+            f"{_neighbour_rule(self.rules)};\n"
+        )
 
     def install(self, con: duckdb.DuckDBPyConnection) -> None:
         """Create the macros and tables that models use: those of kernel rules, of step markers (and their
         scopes and drafts), and of categories."""
-        con.execute(f"CREATE MACRO first_rule(name, ops) AS {_first_rule(self.rules)}")
-        con.execute(
-            "CREATE MACRO neighbour_rule(name, category_before, category_after) AS "
-            f"{_neighbour_rule(self.rules)}"
-        )
-        con.execute(f"CREATE MACRO parse_step_marker(name) AS {_parse_step_marker()}")
-        for kind in ("scope", "draft"):
-            con.execute(f"CREATE MACRO is_step_{kind}(name) AS {_matches_any(kind)}")
+        con.execute(self.macros() + self.markers.macros())
         rows: list[tuple[int, str, str, str | None, bool]]
         rows = [(i, r.id, r.category, r.subcategory, r.is_fused) for i, r in enumerate(self.rules)]
         rows += [
@@ -131,36 +148,27 @@ def communication_rollups() -> tuple[str, ...]:
     return tuple(row for row in rollups() if row in rows)
 
 
-@cache
-def step_markers() -> tuple[dict[str, Any], ...]:
-    """schemas/step_markers.toml."""
-    return tuple(tomllib.loads(_schema("step_markers.toml"))["marker"])
-
-
-def _matches_any(kind: str) -> str:
-    entries = tomllib.loads(_schema("step_markers.toml"))[kind]
-    return " OR ".join(f"regexp_matches(name, {literal(entry['pattern'])})" for entry in entries)
-
-
-def load_rules(user_file: Path | None = None) -> RuleSet:
-    """The rules in force. Raises UsageError if the user's file is not what it should be."""
-    own = _own_rules()
-    user: tuple[Rule, ...] = ()
+def load_rules(user_rules: Path | None = None, user_markers: Path | None = None) -> RuleSet:
+    """The rules and step markers in force. Raises UsageError if a user's file is not what it should be."""
     text = ""
-    if user_file is not None and user_file.is_file():
-        try:
-            text = user_file.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise UsageError(f"{user_file.name}: not UTF-8 text: {error}") from error
-        user = _parse(text, "home", user_file.name)
-    taken = {r.id for r in user}
-    rules = (*_tried_order(user), *_tried_order(tuple(r for r in own if r.id not in taken)))
-    digest = hashlib.sha256(
-        (
-            text + _schema("kernel_rules.toml") + _schema("categories.toml") + _schema("step_markers.toml")
-        ).encode()
+    if user_rules is not None and user_rules.is_file():
+        text = read_text(user_rules)
+        if problems := rule_problems(text):
+            raise UsageError(f"{user_rules.name}: {problems[0]}")
+    return with_users(text, load_markers(user_markers))
+
+
+def with_users(text: str, markers: Markers) -> RuleSet:
+    """The rules in force with the text of a user's file, which is right."""
+    users = tuple(_rule(entry, "home") for entry in read_entries(text, ("rule",))[0])
+    replaced = {rule.id for rule in users}
+    rules = (
+        *_tried_order(users),
+        *_tried_order(tuple(rule for rule in own_rules() if rule.id not in replaced)),
     )
-    return RuleSet(rules, digest.hexdigest()[:16])
+    ours = _schema(FILE) + _schema("categories.toml") + own_text()
+    digest = hashlib.sha256((text + ours + markers.text).encode())
+    return RuleSet(rules, digest.hexdigest()[:16], markers)
 
 
 def _tried_order(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
@@ -168,73 +176,56 @@ def _tried_order(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
 
 
 @cache
-def _own_rules() -> tuple[Rule, ...]:
-    return _parse(_schema("kernel_rules.toml"), "built-in", "schemas/kernel_rules.toml")
+def own_rules() -> tuple[Rule, ...]:
+    """schemas/kernel_rules.toml. A test checks them as a user's file is checked."""
+    return tuple(_rule(entry, "built-in") for entry in read_entries(_schema(FILE), ("rule",))[0])
 
 
 def _schema(name: str) -> str:
     return (resource("schemas") / name).read_text(encoding="utf-8")
 
 
-def _parse(text: str, origin: str, file: str) -> tuple[Rule, ...]:
-    try:
-        entries = tomllib.loads(text).get("rule", [])
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{file}: not valid TOML: {error}") from error
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise UsageError(f"{file}: rules are written as [[rule]] tables")
-    rules = []
-    for number, entry in enumerate(entries, start=1):
-        where = f"{file}: rule {number} ({entry.get('id', 'without id')})"
-        _check_entry(entry, where, origin)
-        rules.append(
-            Rule(
-                id=entry["id"],
-                name=entry["name"],
-                category=entry["category"],
-                subcategory=entry.get("subcategory", UNNAMED),
-                op=entry.get("op"),
-                after=entry.get("after"),
-                before=entry.get("before"),
-                is_fused=entry.get("fused", False),
-                origin=origin,
-                example=entry.get("example"),
-                example_op=entry.get("example_op"),
-                note=entry.get("note"),
-            )
-        )
-    ids = [r.id for r in rules]
-    if repeated := {i for i in ids if ids.count(i) > 1}:
-        raise UsageError(f"{file}: rule ids repeat: {sorted(repeated)}")
-    return tuple(rules)
+def rule_problems(text: str) -> list[str]:
+    """Everything that is wrong with a user's file of rules."""
+    entries, problems = read_entries(text, ("rule",))
+    patterns = Patterns()
+    for entry in entries:
+        problems += _entry_problems(entry, patterns)
+    if repeated := repeated_ids(entries):
+        problems.append(f"rule ids repeat: {repeated}")
+    return problems
 
 
-def _check_entry(entry: dict[str, Any], where: str, origin: str) -> None:
-    if unknown := entry.keys() - _FIELDS:
-        raise UsageError(f"{where}: unknown fields {sorted(unknown)}; known are {sorted(_FIELDS)}")
-    if missing := {"id", "name", "category"} - entry.keys():
-        raise UsageError(f"{where}: {sorted(missing)} missing")
-    if wrong := sorted(
-        field for field, value in entry.items() if not isinstance(value, bool if field == "fused" else str)
-    ):
-        raise UsageError(f"{where}: {wrong} must be text (fused: true or false)")
-    if entry["id"] in _RESERVED:
-        raise UsageError(f"{where}: the id is taken by what no rule claims; choose another")
+def _entry_problems(entry: Entry, patterns: Patterns) -> list[str]:
+    fields, where = entry.fields, entry.where
+    problems = field_problems(entry, _TYPES, ("id", "name", "category"))
+    if fields.get("id") in _RESERVED:
+        problems.append(f"{where}: this id marks activities that no rule claims; choose another")
     for field in ("category", "after", "before"):
-        if (value := entry.get(field)) is not None and value not in categories():
-            raise UsageError(f"{where}: {field} {value!r} is none of {sorted(categories())}")
-    if origin == "home":  # a test holds ours to their examples
-        for field in ("name", "op"):
-            _check_pattern(entry.get(field), f"{where}: {field}")
+        value = fields.get(field)
+        if isinstance(value, str) and value not in categories():
+            problems.append(f"{where}: {field} {value!r} is none of {', '.join(sorted(categories()))}")
+    for field in ("name", "op"):
+        problems += patterns.problem(fields.get(field), f"{where}: {field}")
+    return problems
 
 
-def _check_pattern(pattern: str | None, where: str) -> None:
-    if pattern is None:
-        return
-    try:
-        duckdb.execute("SELECT regexp_matches('', ?)", [pattern]).fetchall()
-    except duckdb.Error as error:
-        raise UsageError(f"{where}: not a regular expression (RE2): {error}") from error
+def _rule(entry: Entry, origin: str) -> Rule:
+    fields = entry.fields
+    return Rule(
+        id=fields["id"],
+        name=fields["name"],
+        category=fields["category"],
+        subcategory=fields.get("subcategory", UNNAMED),
+        op=fields.get("op"),
+        after=fields.get("after"),
+        before=fields.get("before"),
+        is_fused=fields.get("fused", False),
+        origin=origin,
+        example=fields.get("example"),
+        example_op=fields.get("example_op"),
+        note=fields.get("note"),
+    )
 
 
 def _first_rule(rules: tuple[Rule, ...]) -> str:
@@ -264,26 +255,3 @@ def _neighbour_rule(rules: tuple[Rule, ...]) -> str:
         if whens
         else "CASE WHEN name IS NULL THEN category_before || category_after END"
     )
-
-
-def _parse_step_marker() -> str:
-    whens = []
-    for marker in step_markers():
-        pattern = literal(marker["pattern"])
-        counts = ", ".join(
-            f"{c}: "
-            + (
-                f"try_cast(nullif(regexp_extract(name, {pattern}, {marker[c]}), '') AS BIGINT)"
-                if c in marker
-                else "NULL::BIGINT"
-            )
-            for c in _COUNTS
-        )
-        facts = (
-            f"marker_id: {literal(marker['id'])}, engine: {literal(marker['engine'])}, level: "
-            f"{marker['level']}, "
-            f"confidence: {marker['confidence']}::DOUBLE, phase_rule: {literal(marker['phase'])}, part: "
-            f"{literal(marker.get('part'))}::VARCHAR"
-        )
-        whens.append(f"WHEN regexp_matches(name, {pattern}) THEN {{{facts}, {counts}}}")
-    return f"CASE {' '.join(whens)} END"

@@ -93,7 +93,12 @@ def check_runs(
                     run_id in settle(home).serves and not home.mart_run(run_id).is_dir()
                 ):  # checks ask a folder of its own
                     write_database(home, pinned=[run_id])
-                    build_run(home, run_id, load_rules(home.user_rules), load_settings(home, workers=1))
+                    build_run(
+                        home,
+                        run_id,
+                        load_rules(home.user_rules, home.user_markers),
+                        load_settings(home, workers=1),
+                    )
                 found[run_id] = check_run(home, run_id)
             except StepledgerError as error:
                 codes.append(error.exit_code)
@@ -109,7 +114,7 @@ def open_run(con: duckdb.DuckDBPyConnection, home: Home, run_id: str) -> None:
         con,
         home.raw_run(run_id),
         run_id,
-        load_rules(home.user_rules),
+        load_rules(home.user_rules, home.user_markers),
         "",
         "",
         home.config_run(run_id) / "run_config.parquet",

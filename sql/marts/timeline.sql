@@ -56,26 +56,20 @@ lost_edge AS (
     SELECT
         trace_id,
         device,
+        3 AS level,
         unnest([CASE WHEN is_after_lost THEN start_ns ELSE from_ns END, until_ns]) AS at_ns,
         unnest([-1, 1]) AS sign
     FROM window_of
     WHERE is_lost
 ),
 
-work AS (SELECT trace_id, device, start_ns, end_ns, covered_ns FROM int_busy_interval WHERE level = 3),
+busy AS (SELECT * FROM int_busy_interval WHERE level = 3),
 
--- Idle time before an instant is the instant less the time covered before it (none, before all work).
+-- Idle time before an instant is the instant less the time covered before it.
 lost_idle AS (
-    SELECT
-        lost_edge.trace_id,
-        lost_edge.device,
-        sum(
-            lost_edge.sign * (lost_edge.at_ns - coalesce(work.covered_ns + least(lost_edge.at_ns, work.end_ns) - work.start_ns, 0))
-        )::BIGINT AS unknown_ns
-    FROM lost_edge
-    ASOF LEFT JOIN work
-        ON lost_edge.trace_id = work.trace_id AND lost_edge.device = work.device AND lost_edge.at_ns >= work.start_ns
-    GROUP BY lost_edge.trace_id, lost_edge.device
+    SELECT trace_id, device, sum(sign * (at_ns - covered_ns))::BIGINT AS unknown_ns
+    FROM covered_at('lost_edge', 'busy')
+    GROUP BY trace_id, device
 )
 
 SELECT

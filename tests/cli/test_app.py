@@ -99,6 +99,21 @@ def test_build_builds_what_is_stale_and_rebuild_everything(
     assert call("--home", home.root, "rebuild", "--run", "a")[:2] == (0, "a\n")
 
 
+def test_a_rules_file_can_be_checked_before_it_is_used(tmp_path: Path, call: Callable[..., Called]) -> None:
+    """One line and exit 0 for a good file, every problem on a line of its own and exit 2 for a bad one."""
+    file = tmp_path / "mine.toml"
+    file.write_text('[[rule]]\nid = "mine"\nname = "mystery"\ncategory = "cast"\n')
+    arguments = ("--home", tmp_path / "home", "rules", "--check", file)
+    assert call(*arguments) == (0, f"{file}: 1 rule, no problems\n", "")
+    file.write_text('[[rule]]\nid = "mine"\nname = "("\ncategory = "casts"\n')
+    code, out, _ = call(*arguments)
+    assert (code, [line.split(" (mine): ")[0] for line in out.splitlines()]) == (
+        2,
+        [f"{file}: line 1, rule 1"] * 2,
+    )
+    assert not (tmp_path / "home").exists()
+
+
 def test_forget_takes_a_run_out_and_leaves_its_originals(
     built: Home, tmp_path: Path, call: Callable[..., Called]
 ) -> None:

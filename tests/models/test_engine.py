@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.contracts import contracts
 from pipeline.errors import ContractError, ExitCode, ModelError
-from pipeline.models import engine
+from pipeline.models import engine, macros
 from pipeline.models.engine import Model, build_marts, models, models_sha
 from tests.support.builders import GEMM, StepBuilder, read_raw, write_trace
 from tests.support.tables import few_rules
@@ -30,7 +30,8 @@ def write_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wr
         models.cache_clear()
         models_sha.cache_clear()
 
-    monkeypatch.setattr(engine, "resource", lambda name: tmp_path / name)
+    for module in (engine, macros):
+        monkeypatch.setattr(module, "resource", lambda name: tmp_path / name)
     (tmp_path / "sql").mkdir()
     write(macros="")
     yield write

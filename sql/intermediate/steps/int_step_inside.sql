@@ -22,29 +22,23 @@ part AS (
     WHERE (own_ns < wall_start_ns OR end_ns > wall_end_ns) AND own_ns < wall_end_ns AND end_ns > wall_start_ns
 ),
 
-from_cover AS (
-    SELECT part.trace_id, part.activity_id, island.covered_ns + least(part.from_ns, island.end_ns) - island.start_ns AS covered_ns
+edge AS (
+    SELECT trace_id, activity_id, device, owner - 1 AS level, unnest([from_ns, to_ns]) AS at_ns, unnest([-1, 1]) AS sign
     FROM part
-    ASOF JOIN int_busy_interval AS island
-        ON part.trace_id = island.trace_id AND part.device = island.device AND part.owner - 1 = island.level AND part.from_ns >= island.start_ns
 ),
 
-to_cover AS (
-    SELECT part.trace_id, part.activity_id, island.covered_ns + least(part.to_ns, island.end_ns) - island.start_ns AS covered_ns
-    FROM part
-    ASOF JOIN int_busy_interval AS island
-        ON part.trace_id = island.trace_id AND part.device = island.device AND part.owner - 1 = island.level AND part.to_ns >= island.start_ns
+busy AS (SELECT * FROM int_busy_interval),
+
+hidden AS (
+    SELECT trace_id, activity_id, sum(sign * covered_ns)::BIGINT AS hidden_ns
+    FROM covered_at('edge', 'busy')
+    GROUP BY trace_id, activity_id
 ),
 
 partial AS (
-    SELECT
-        part.trace_id,
-        part.device,
-        part.step,
-        part.to_ns - part.from_ns - (coalesce(to_cover.covered_ns, 0) - coalesce(from_cover.covered_ns, 0)) AS inside_ns
+    SELECT part.trace_id, part.device, part.step, part.to_ns - part.from_ns - hidden.hidden_ns AS inside_ns
     FROM part
-    LEFT JOIN from_cover USING (trace_id, activity_id)
-    LEFT JOIN to_cover USING (trace_id, activity_id)
+    INNER JOIN hidden USING (trace_id, activity_id)
 ),
 
 either AS (

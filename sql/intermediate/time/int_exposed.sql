@@ -1,32 +1,39 @@
--- Exposed time of each activity: its own stretch less what higher owners (compute before communication before copies)
--- cover of it. The sum over a device is the union of all its activities, to the nanosecond.
+-- Exposed time of each activity: its own segment less what higher owner classes (compute before communication before
+-- copies) cover of it. The sum over a device is the union of all its activities, to the nanosecond.
 -- grain: trace_id, activity_id
-WITH stretch AS (SELECT * FROM int_owner_segment WHERE end_ns > own_ns),
+WITH segment AS (SELECT * FROM int_owner_segment),
 
-low AS (SELECT * FROM stretch WHERE owner > 1),
+busy AS (SELECT * FROM int_busy_interval),
 
-begin_cover AS (
-    SELECT low.trace_id, low.activity_id, island.covered_ns + least(low.own_ns, island.end_ns) - island.start_ns AS covered_ns
-    FROM low
-    ASOF JOIN int_busy_interval AS island
-        ON low.trace_id = island.trace_id AND low.device = island.device AND low.owner - 1 = island.level AND low.own_ns >= island.start_ns
+edge AS (
+    SELECT
+        trace_id,
+        activity_id,
+        device,
+        owner - 1 AS level,
+        unnest([own_ns, end_ns]) AS at_ns,
+        unnest([-1, 1]) AS sign
+    FROM segment
+    WHERE owner > 1 AND end_ns > own_ns
 ),
 
-end_cover AS (
-    SELECT low.trace_id, low.activity_id, island.covered_ns + least(low.end_ns, island.end_ns) - island.start_ns AS covered_ns
-    FROM low
-    ASOF JOIN int_busy_interval AS island
-        ON low.trace_id = island.trace_id AND low.device = island.device AND low.owner - 1 = island.level AND low.end_ns >= island.start_ns
+hidden AS (
+    SELECT trace_id, activity_id, sum(sign * covered_ns)::BIGINT AS hidden_ns
+    FROM covered_at('edge', 'busy')
+    GROUP BY trace_id, activity_id
+),
+
+exposed AS (
+    SELECT
+        segment.trace_id,
+        segment.activity_id,
+        segment.device,
+        segment.owner,
+        segment.own_ns,
+        segment.end_ns,
+        segment.end_ns - segment.own_ns - coalesce(hidden.hidden_ns, 0) AS exposed_ns
+    FROM segment
+    LEFT JOIN hidden USING (trace_id, activity_id)
 )
 
-SELECT
-    own.trace_id,
-    own.activity_id,
-    own.device,
-    own.owner,
-    own.own_ns,
-    own.end_ns,
-    own.end_ns - own.own_ns - (coalesce(end_cover.covered_ns, 0) - coalesce(begin_cover.covered_ns, 0)) AS exposed_ns
-FROM int_owner_segment AS own
-LEFT JOIN begin_cover USING (trace_id, activity_id)
-LEFT JOIN end_cover USING (trace_id, activity_id)
+SELECT * FROM exposed
