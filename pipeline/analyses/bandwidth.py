@@ -7,12 +7,12 @@ from typing import Any
 import duckdb
 
 from pipeline.analyses import sql
-from pipeline.analyses.formulas import LATENCY_BOUND
 from pipeline.analyses.memory import Part, parts
 from pipeline.analyses.report import Report
 from pipeline.analyses.step_facts import StepFacts, config_of, step_facts
 from pipeline.errors import UsageError
 from pipeline.models.interconnects import interconnects, memory_of
+from pipeline.thresholds import threshold
 
 _MESSAGES = (
     "source", "phase", "op", "kind", "algorithm", "ranks", "size_bytes", "size_source", "calls", "us_p50", "floor_us", "wait_share", "algbw", "busbw",
@@ -52,7 +52,7 @@ def _messages(run_id: str, rows: list[dict[str, Any]], config: dict[str, Any]) -
     ]
     if any(row["is_latency_bound"] for row in rows):
         notes.append(
-            f"{LATENCY}: below {LATENCY_BOUND:.0f} times the time of the shortest messages, so its size does "
+            f"{LATENCY}: below {threshold('latency_bound_factor'):g} times the time of the shortest messages, so its size does "
             "not matter and no bandwidth is said"
         )
     if any(row["is_latency_bound"] is None and row["size_bytes"] is not None for row in rows):

@@ -12,10 +12,9 @@ from rich.text import Text
 from pipeline.analyses.breakdown import Screen
 from pipeline.present.output import console
 from pipeline.text import printable
+from pipeline.thresholds import threshold
 
 _WIDE_COLUMNS = 120
-_LAUNCH_BOUND_LAG_NS = 100_000
-_LAUNCH_BOUND_IDLE = 0.10
 
 
 def print_screen(screen: Screen) -> None:
@@ -133,7 +132,7 @@ def _print_ranks(out: Console, screen: Screen) -> None:
         ]
         _row(table, label, *(_ms((p or 0) / 1e6) for p in parts))
         idle = (r["idle_inside"] + r["gap"]) / r["wall_mean"] if r["wall_mean"] else 0
-        if r["lag"] is not None and r["lag"] < _LAUNCH_BOUND_LAG_NS and idle > _LAUNCH_BOUND_IDLE:
+        if _is_launch_bound(r["lag"], idle):
             bound.add(label)
             notes.append(
                 f"rank {label} is launch-bound: {r['lag'] / 1e3:.0f} us from launch call to kernel, GPU idle "
@@ -159,6 +158,15 @@ def _print_ranks(out: Console, screen: Screen) -> None:
                 f"{trace_ms:.3f} ms, {factor:.2f} times that"
             ),
         )
+
+
+def _is_launch_bound(lag_ns: float | None, idle_share: float) -> bool:
+    """Does the GPU wait for launch calls? They come just before their kernels, and it is often idle."""
+    return (
+        lag_ns is not None
+        and lag_ns < threshold("launch_bound_lag_ns")
+        and idle_share > threshold("launch_bound_idle_share")
+    )
 
 
 def _several_devices(screen: Screen) -> bool:

@@ -41,12 +41,13 @@ def serve(
     run: str,
     *,
     tokens: int = 1,
+    steps: int = 3,
     table: str | None = TABLE,
     facts: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Put a run into a home: its traces at a batch, a table beside them, and what is said of it (None takes a
     fact of FACTS back)."""
-    planted = Planted(names=STEP, args={CACHE: {"grid": [tokens, 1, 1]}})
+    planted = Planted(names=STEP, steps=steps, args={CACHE: {"grid": [tokens, 1, 1]}})
     paths = []
     place = folder / run
     for rank, events in enumerate(planted.events()):

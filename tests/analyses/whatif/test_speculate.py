@@ -91,6 +91,13 @@ def test_what_is_missing_is_a_refusal(served: Home) -> None:
         asked(served, "x", "two", drafts=(0,))
 
 
+def test_steps_of_unknown_size_are_a_refusal(tmp_path: Path, home: Home) -> None:
+    """Not even extrapolation can start from nothing."""
+    serve(tmp_path, home, "once", steps=1)
+    with pytest.raises(UsageError, match="no run has decode steps with a wall time and known tokens"):
+        asked(home, "once", draft_ms=1.0, extrapolate=True)
+
+
 def test_extrapolation_is_said(served: Home) -> None:
     """From one batch, in proportion to tokens."""
     (found,) = asked(served, "x", drafts=(1,), draft_ms=0.0, extrapolate=True)
