@@ -218,7 +218,7 @@ def test_hardware_layers_and_kernels_of_a_run() -> None:
 
 
 def test_the_load_of_matched_steps_is_of_all_groups() -> None:
-    """Requests and tokens of run_steps, the context of a request from the ranks; only matches that are used."""
+    """Requests and tokens of run_steps, the context of a request from the ranks; only given matches."""
     tables: dict[str, list[Row]] = {
         "run_steps": [
             {"match_id": n, "generation_requests": 16, "graph_tokens": 16, "scheduled_context_tokens": 0}
