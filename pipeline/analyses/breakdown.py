@@ -37,7 +37,7 @@ def screens(con: duckdb.DuckDBPyConnection, run_id: str, phase: str | None) -> l
     """One screen per source. Raises UsageError for a phase that the run does not have."""
     facts = sql.dicts(con, "breakdown/sources", run_id=run_id)
     if not facts:
-        raise UsageError(f"run {run_id} has no marts yet: say `stepledger build {run_id}`")
+        raise UsageError(f"run {run_id} has no marts yet: run `stepledger build {run_id}`")
     return [_screen(con, fact, phase) for fact in facts]
 
 

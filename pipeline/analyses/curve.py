@@ -1,4 +1,4 @@
-"""How each kind of work grows: its time per step against global batch, graph tokens and context, over many
+"""How each kind of work grows: its time per step by global batch, graph tokens and context, over many
 runs."""
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pipeline.analyses.report import Report
 from pipeline.errors import UsageError
 from pipeline.lake.home import Home
 from pipeline.lake.reading import find_run, reading, stable
+from pipeline.text import counted
 
 COLUMNS = (
     "category",
@@ -42,7 +43,7 @@ SHAPES = (
     "run",
 )
 _SIZE_FACTS = {"global batch", "prompt tokens", "graph tokens", "context", "inflation", "kernels of a step"}
-"""What may differ along a curve; anything else that differs is a second cause, and is named."""
+"""What may differ along a curve; anything else that differs is a second cause and is reported."""
 
 
 def curve(home: Home, runs: Sequence[str], phase: str | None = None) -> list[Report]:
@@ -83,19 +84,19 @@ def _curve(con: duckdb.DuckDBPyConnection, runs: Sequence[str], phase: str | Non
     notes = [
         *_mixed(found, run_ids),
         (
-            "ms: median over steps of the mean over ranks, summed kernel time; graph_tokens: the padded size "
-            "replayed"
+            "ms: median over steps of the mean over ranks, summed kernel time; graph_tokens: the "
+            "padded size replayed"
         ),
         *notes,
     ]
     if any(row[2] is None for row in shapes):
         notes.append(
-            "context_tokens is empty where neither markers nor run_config tell it (`stepledger describe RUN "
-            "--context-tokens N`)"
+            "context_tokens is empty where neither markers nor run_config give it (`stepledger "
+            "describe RUN context_tokens=N`)"
         )
     return [
         Report(
-            f"Time of a {phase} step by kind of work against its size, {len(run_ids)} runs",
+            f"Time of a {phase} step by kind of work and size, {counted(len(run_ids), 'run')}",
             COLUMNS,
             rows,
             notes,
@@ -112,12 +113,12 @@ def _curve(con: duckdb.DuckDBPyConnection, runs: Sequence[str], phase: str | Non
 def _add(
     point: tuple[Any, ...],
     run_id: str,
-    said_context: int | None,
+    given_context: int | None,
     rows: list[list[Any]],
     shapes: list[list[Any]],
 ) -> None:
     batch, graph, context, wall, steps, category, busy, exposed, calls = point
-    size = [batch, graph, said_context if context is None else round(context)]
+    size = [batch, graph, given_context if context is None else round(context)]
     ms, shown = (_median_with_zeros(values, steps) for values in (busy, exposed))
     each = round(1e3 * ms / batch, 3) if batch else None
     if category is None:
@@ -138,7 +139,7 @@ def _order(row: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _mixed(found: Sequence[Fact], run_ids: Sequence[str]) -> list[str]:
-    """What differs between the runs beside the size of their steps."""
+    """What differs between the runs besides the size of their steps."""
     values: dict[str, set[str]] = defaultdict(set)
     for fact in found:
         if fact.verdict == "differs" and fact.name not in _SIZE_FACTS:
@@ -148,8 +149,8 @@ def _mixed(found: Sequence[Fact], run_ids: Sequence[str]) -> list[str]:
         for name, those in values.items()
     ]
     unknown = sorted(
-        {fact.name for fact in found if fact.verdict == "not known" and fact.name not in _SIZE_FACTS}
+        {fact.name for fact in found if fact.verdict == "unknown" and fact.name not in _SIZE_FACTS}
     )
     if unknown and len(run_ids) > 1:
-        notes.append(f"not known of all runs, so taken to be the same: {', '.join(unknown)}")
+        notes.append(f"unknown for some runs, assumed equal: {', '.join(unknown)}")
     return notes

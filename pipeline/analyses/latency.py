@@ -62,14 +62,14 @@ class LatencyTable:
         self.rows = [dict(row) for row in rows]
         if not self.rows:
             raise UsageError(
-                f"{name} holds no measured latency: drop a table beside its traces (a CSV with op, bytes, "
-                "us, or nccl-tests' output), or name one"
+                f"{name} holds no measured latency: drop a table beside its traces (a CSV with op, "
+                "bytes, us, or nccl-tests' output), or name one"
             )
 
     def curve(self, op: str, ranks: int | None = None) -> Curve | None:
-        """The curve of an operation: of these ranks (or where the table does not tell), graph before eager,
-        out of place before in place, and one clock only: the table's wall time where it has one, since a
-        what-if adds calls. None if it has none."""
+        """The curve of an operation: of these ranks (or where the table gives none), graph before eager, out of
+        place only, and one clock only: the table's wall time where it has one, since a what-if adds calls.
+        None if there is none."""
         rows = [
             row
             for row in self.rows
@@ -91,7 +91,7 @@ class LatencyTable:
         return Curve(
             op,
             points,
-            f"{op}, {mode or 'mode not said'}, {clock} time",
+            f"{op}, {mode or 'mode not given'}, {clock} time",
             all(row.get("ranks") for row, _ in sized),
         )
 
@@ -100,7 +100,7 @@ class LatencyTable:
         found = self.curve(op, ranks)
         if found is None:
             of_other = sorted({row["ranks"] for row in self.rows if row["op"] == op and row.get("ranks")})
-            known = f"; it has it for {of_other} ranks" if of_other else ""
+            known = f"; it has those of {', '.join(map(str, of_other))} ranks" if of_other else ""
             raise UsageError(
                 f"{self.name} has no {op} of {ranks} ranks whose bytes are known{known}. Measure it "
                 "(nccl-tests, or a CSV with op, input_bytes, us)."
@@ -109,7 +109,7 @@ class LatencyTable:
 
 
 def _size(row: Mapping[str, Any]) -> float | None:
-    """Bytes that a rank puts in, or tokens of compute; None where whose bytes they are is not known."""
+    """Bytes that a rank puts in, or tokens of compute; None where it is unknown whose bytes they are."""
     size, whose, op, ranks = row.get("bytes"), row.get("bytes_of"), row["op"], row.get("ranks")
     if size is None:
         return row.get("tokens")

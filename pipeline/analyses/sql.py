@@ -17,8 +17,8 @@ _PREPARED: WeakSet[duckdb.DuckDBPyConnection] = WeakSet()
 
 
 def rows(con: duckdb.DuckDBPyConnection, question: str, **parameters: Any) -> list[tuple[Any, ...]]:
-    """All rows of a question such as `breakdown/ranks`. Raises duckdb.Error, which names the file where the SQL
-    or a parameter is wrong."""
+    """All rows of a question such as `breakdown/ranks`. Raises duckdb.Error, which names the file where the
+    SQL or a parameter is wrong."""
     return _run(con, question, text(question), parameters).fetchall()
 
 

@@ -1,4 +1,4 @@
-"""What several analyses ask of a run: facts said of it, its decode steps, and their time by kind of work."""
+"""What several analyses need to know of a run: its config, its usual step, and the time by kind of work."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StepFacts:
 
 
 def config_of(con: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, Any]:
-    """What was said of a run; empty if nothing."""
+    """The facts that the user gave for a run; empty if none."""
     found = sql.dicts(con, "step_facts/config", run_id=run_id)
     return found[0] if found else {}
 
@@ -66,18 +66,18 @@ def step_facts(con: duckdb.DuckDBPyConnection, run_id: str, phase: str = "decode
 
 
 def main_allreduce(con: duckdb.DuckDBPyConnection, facts: StepFacts) -> dict[str, Any]:
-    """The commonest all-reduce of the step with a known size, a row of the mart `bandwidth`. Raises
-    UsageError where sizes are not known."""
+    """The most frequent all-reduce of the step with a known size, a row of the mart `bandwidth`. Raises
+    UsageError where sizes are unknown."""
     rows = sql.dicts(
         con, "step_facts/main_allreduce", run_id=facts.run_id, source=facts.source, phase=facts.phase
     )
     if not rows:
         raise UsageError(
-            f"run {facts.run_id} has no all-reduce in its {facts.phase} steps: there is nothing to take out"
+            f"run {facts.run_id} has no all-reduce in its {facts.phase} steps: there is nothing to replace"
         )
     if rows[0]["size_bytes"] is None:
         raise UsageError(
-            f"run {facts.run_id}: bytes of its all-reduces are not known; say hidden_size and dtype "
+            f"run {facts.run_id}: the size of its all-reduces is unknown; give hidden_size and dtype "
             "(run.toml or `stepledger describe`)"
         )
     return rows[0]

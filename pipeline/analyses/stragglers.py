@@ -1,5 +1,5 @@
-"""Waiting: how much of each rank's collectives was waiting for the last rank, whose clock, who was late, and
-what is refused."""
+"""Waiting: how much of each rank's collectives is waiting for the last rank, the ranks' clocks, stragglers,
+and what is refused."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import duckdb
 from pipeline.analyses import sql
 from pipeline.analyses.report import Report
 from pipeline.errors import UsageError
+from pipeline.text import counted
+from pipeline.thresholds import threshold
 
 WAITING = (
-    "source", "phase", "what", "rank", "steps", "calls", "ms", "wait_ms", "floor_ms", "first_wait_ms", "jitter_ms", "min_ms", "wait_share", "flagged",
+    "source", "phase", "what", "rank", "steps", "calls", "ms", "wait_ms", "floor_ms", "first_wait_ms",
+    "jitter_ms", "min_ms", "wait_share", "flagged",
 )  # fmt: skip
 LATE = ("source", "phase", "straggler_rank", "made_late_by", "steps", "wait_caused_ms", "late_by_ms")
 CLOCKS = ("source", "rank", "ranks", "offset_us", "residual_us", "residual_p99_us", "calls")
@@ -21,20 +24,20 @@ REFUSED = ("source", "what", "reason", "calls", "ms", "first_position")
 REASONS = {
     "no_step": "in no step",
     "kind": (
-        "ranks need not wait for each other in it, or its name does not tell (broadcast, reduce, gather, "
+        "the ranks do not wait for each other, or the name does not tell (broadcast, reduce, gather, "
         "send and receive)"
     ),
     "one_rank": "only one rank was recorded",
-    "ranks_unknown": "rank labels are missing, or one stands twice",
+    "ranks_unknown": "rank labels are missing or duplicated",
     "groups_unknown": (
-        "several groups are possible: say `stepledger describe RUN --groups 'tp:0,1;tp:2,3'` "
-        "(or --tp, --dp, --pp)"
+        "several groups are possible: run `stepledger describe RUN groups='tp:0,1;tp:2,3'` (or give "
+        "tp, dp, pp)"
     ),
-    "no_match": "the other ranks lack the step, or the call in it",
+    "no_match": "the step, or the call in it, is missing on other ranks",
     "ranks_missing": "ranks of its group were not recorded: the last to arrive may be one of them",
     "counts_differ": "the ranks have different numbers of calls in the step",
-    "order_differs": "the ranks have other kinds of calls in the step",
-    "uneven": "all-to-all whose ranks are not shown to send the same",
+    "order_differs": "the ranks have different kinds of calls in the step",
+    "uneven": "all-to-all whose ranks may send different amounts",
 }
 """What `collectives.refusal` means, in words."""
 
@@ -67,17 +70,22 @@ def ranks(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Report]:
     notes = _mostly_waiting(waiting) + _waiting_notes(con, run_id)
     return [
         Report(
-            f"Collectives of run {run_id}: ms per step in complete steps, and what of it was waiting",
+            f"Collectives of run {run_id}: ms per complete step, and how much of it is waiting",
             WAITING,
             waiting,
             notes,
         ),
-        Report("Who was waited for, and what made it late", LATE, late, _late_notes(late)),
+        Report(
+            "Stragglers: the ranks that the others waited for, and what made them late",
+            LATE,
+            late,
+            _late_notes(late),
+        ),
         Report(
             "Clocks, from the common ends of collectives",
             CLOCKS,
             clocks,
-            ["offset: this rank's clock - that of the lowest rank of its group"],
+            ["offset: this rank's clock minus that of the lowest rank in its group"],
         ),
         Report(
             "Not compared", REFUSED, refused, [] if refused else ["nothing: every collective was compared"]
@@ -95,13 +103,12 @@ def _rounded(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _mostly_waiting(rows: list[tuple[Any, ...]]) -> list[str]:
-    """Ranks whose all-reduces are waiting more than anything else: their time is not the network's."""
+    """Ranks whose all-reduces are mostly waiting: their time is not the network's."""
     found = [dict(zip(WAITING, row, strict=True)) for row in rows]
     return [
         (
             f"{row['phase']}: {row['wait_share']:.1%} of rank {row['rank']}'s {row['ms']:.3f} ms of "
-            "all-reduce a "
-            "step is waiting for other ranks"
+            "all-reduce per step is waiting for other ranks"
         )
         for row in found
         if row["what"] == "all-reduce" and (row["wait_share"] or 0) >= 0.5
@@ -113,16 +120,22 @@ def _waiting_notes(con: duckdb.DuckDBPyConnection, run_id: str) -> list[str]:
     sources = [row[0] for row in sql.rows(con, "stragglers/group_sources")]
     notes = [
         (
-            "ms = wait + floor + first_wait + jitter. Floor: what a call took on the rank that arrived last "
-            "(starts aligned by the clocks below)"
+            "ms = wait + floor + first_wait + jitter. Floor: the duration on the rank that arrived "
+            "last (starts aligned by the clocks below)"
         ),
-        "wait_share: what is not floor",
+        "wait_share: the part of ms that is not floor",
         (
-            "first_wait: in the first collective of a step, skew of the hosts. min: the shortest over ranks, "
-            "biased low where ranks are many"
+            "first_wait: waiting in the first collective of a step, from skew between hosts. min: the "
+            "shortest over ranks, biased low with many ranks"
         ),
-        f"jitter: waits under {limits['jitter_us']:.2f} us (2 us and the clocks' residual) are not told from none",
-        f"groups known from: {', '.join(sources)}; clocks rest on {limits['calls']} calls or more",
+        (
+            f"jitter: waits under {limits['jitter_us']:.2f} us ({threshold('jitter_ns') / 1e3:g} us plus "
+            "the clocks' residual) are indistinguishable from zero"
+        ),
+        (
+            f"groups known from: {', '.join(sources)}; each clock is based on at least "
+            f"{counted(limits['calls'], 'call')}"
+        ),
     ]
     flagged = sql.rows(con, "stragglers/flags")
     why = {
@@ -131,8 +144,8 @@ def _waiting_notes(con: duckdb.DuckDBPyConnection, run_id: str) -> list[str]:
     }
     notes += [
         (
-            f"{count} calls are flagged, {why[flag]}: their start is not their arrival, so their split is "
-            "uncertain"
+            f"{counted(count, 'flagged call')} ({why[flag]}): the start is not the arrival, so the "
+            "split is uncertain"
         )
         for flag, count in flagged
     ]
@@ -141,17 +154,16 @@ def _waiting_notes(con: duckdb.DuckDBPyConnection, run_id: str) -> list[str]:
 
 def _late_notes(late: list[tuple[Any, ...]]) -> list[str]:
     if not late:
-        return ["nobody: no wait beyond jitter outside the first collective of a step"]
+        return ["none: no waiting beyond jitter outside the first collective of a step"]
     notes = [
         (
-            "made late by: what it ran most more of than the mean of the others before the collectives to "
-            "which "
-            "it came last"
+            "made_late_by: the category with the largest excess over the mean of the other ranks, "
+            "before the collectives to which the rank came last"
         )
     ]
     if any(row[3] == "idle" for row in late):
         notes.append(
-            "idle: its device had nothing to run (launch-bound, or waiting for its host); the others' time "
-            "in the collective is waiting"
+            "idle: the device had nothing to run (launch-bound, or waiting for its host); the others' "
+            "time in the collective is waiting"
         )
     return notes

@@ -1,5 +1,5 @@
-"""All-reduce audit: collectives per step as integers by kind and position, held against what the model's
-layout asks for."""
+"""All-reduce audit: collectives per step as integers by kind and position, compared with what the model's
+layout requires."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class _Source:
 
 
 def audit(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Report]:
-    """Counts against the expectation, what deviates, and the cheap explanations. Raises UsageError for a run
+    """Counts against the expectation, what deviates, and the simple explanations. Raises UsageError for a run
     without complete steps."""
     sources = [row[0] for row in sql.rows(con, "audit/sources", run_id=run_id)]
     if not sources:
@@ -85,7 +85,7 @@ def audit(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Report]:
     if not deviations:
         closing.insert(
             0,
-            "none, in what is judged"
+            "none among the judged steps"
             if closing
             else "none: each complete step holds what was expected, at every position",
         )
@@ -93,9 +93,8 @@ def audit(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Report]:
         closing.insert(
             0,
             (
-                "us_per_step: the extra calls' part of the time that all calls at their position take in "
-                "these "
-                "steps"
+                "us_per_step: the share of the extra calls in the time of all calls at their position "
+                "in these steps"
             ),
         )
     ruled_out = totals(con, run_id, sources)
@@ -110,7 +109,7 @@ def audit(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Report]:
             notes,
         ),
         Report(
-            "What deviates: extra calls, and missing ones as negative numbers",
+            "Deviations: extra calls, and missing calls as negative numbers",
             DEVIATIONS,
             deviations,
             closing,
@@ -123,8 +122,8 @@ def _closing(one: _Source) -> list[str]:
     """What of the complete steps was not judged, or not by position."""
     notes = [
         (
-            f"not judged: {_step_text(key)} ({one.source}), whose layers neither the order of kernels nor "
-            "run_config tells"
+            f"not judged: {_step_text(key)} ({one.source}), whose layers neither the order of kernels "
+            "nor run_config gives"
         )
         for key in one.unjudged
     ]
@@ -147,14 +146,14 @@ def _source(con: duckdb.DuckDBPyConnection, run_id: str, source: str) -> _Source
     unjudged = sorted(steps.keys() - rows.keys(), key=_order)
     if unjudged:
         more.append(
-            "steps without an expectation are counted only: say `stepledger describe RUN --layers N` where "
-            "the order of kernels proves no layers"
+            "steps without an expectation are only counted: run `stepledger describe RUN layers=N` "
+            "where the order of kernels proves no layers"
         )
     return _Source(run_id, source, layout, notes + more, steps, rows, sorted(unproven, key=_order), unjudged)
 
 
 def _counts(con: duckdb.DuckDBPyConnection, one: _Source) -> list[tuple[Any, ...]]:
-    """Rows of each shape of step: the expected ones, those nobody expects, and the whole step by kind."""
+    """Rows of each shape of step: the expected ones, unexpected ones, and the whole step by kind."""
     by_part, by_operation = spread(con, "part", "operation"), spread(con, "operation")
     kinds_of_part = spread(con, "part", "operation", "kind")
     kinds_of_step = spread(con, "operation", "kind")
@@ -176,7 +175,7 @@ def _counts(con: duckdb.DuckDBPyConnection, one: _Source) -> list[tuple[Any, ...
             (k[3:], c) for k, c in by_part.items() if k[:3] == key and k[3:] not in known
         ):
             if part == "unknown" and not wanted:
-                continue  # the rows of the whole step below say the same
+                continue  # the rows of the whole step below hold the same
             reason = "not expected" if wanted else ""
             rows.append(
                 (

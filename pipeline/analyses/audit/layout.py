@@ -1,4 +1,4 @@
-"""How the model of a run is spread over its ranks: what run_config says, else what the trace shows, each
+"""How the model of a run is spread over its ranks: what run_config gives, else what the trace shows, each
 assumption in words."""
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import duckdb
 from pipeline.analyses import sql
 from pipeline.analyses.audit.expected import Layout, Shape
 from pipeline.analyses.step_facts import config_of
+from pipeline.text import counted
 
 ShapeKey = tuple[int, str, int | None]
 """Pipeline stage, phase, tokens of the graph (None: no graph)."""
@@ -57,14 +58,14 @@ def layout_of(
         tp = max(known.ranks // (dp * pp), 1)
         if known.ranks == 1 and has_reduce:
             tp = 2
-            notes.append("tp was not said: more than 1 assumed, since there are all-reduces")
+            notes.append("tp not given, assuming more than 1: the trace has all-reduces")
         else:
             notes.append(_assumed_tp(tp, known.ranks, dp, pp))
     ep = config.get("ep")
     if ep is None:
         ep = tp * dp if has_exchange else 1
         notes.append(
-            f"ep was not said: {ep} assumed, since the trace shows "
+            f"ep not given, assuming {ep}: the trace shows "
             f"{'dispatch or combine' if has_exchange else 'no dispatch, no combine'}"
         )
     parallel = config.get("sequence_parallel")
@@ -72,38 +73,38 @@ def layout_of(
         parallel = has_scatter
         shown = "reduce-scatters" if has_scatter else "no reduce-scatter"
         notes.append(
-            f"sequence_parallel was not said: {'on' if parallel else 'off'} assumed, since the trace shows "
-            f"{shown} behind attention"
+            f"sequence_parallel not given, assuming {'on' if parallel else 'off'}: the trace shows "
+            f"{shown} after attention"
         )
     shared = bool(has_two_after_moe and config.get("shared_experts", int(has_shared)))
     if has_two_after_moe:
         why = (
-            "run_config says shared experts"
+            "run_config gives shared experts"
             if "shared_experts" in config
             else "the trace shows GEMMs of a shared expert"
         )
         notes.append(
-            f"every MoE layer has two all-reduces: the shared expert's apart, assumed since {why}"
+            f"every MoE layer has two all-reduces, assuming one for the shared expert: {why}"
             if shared
             else (
-                "every MoE layer has two all-reduces, but no shared expert is known: the second is counted "
-                "as extra"
+                "every MoE layer has two all-reduces, but no shared expert is known: the second is "
+                "counted as extra"
             )
         )
     return Layout(tp, dp, ep, pp, parallel, shared, config.get("draft_layers", 1)), notes
 
 
 def _assumed_tp(tp: int, ranks: int, dp: int, pp: int) -> str:
-    """What is assumed where nothing says the tensor-parallel size."""
+    """What is assumed where the tensor-parallel size is unknown."""
     rest = f" / (dp {dp} x pp {pp})" if dp * pp > 1 else ""
-    return f"tp was not said: {tp} assumed, all {ranks} rank{'s' * (ranks != 1)} of the job{rest}"
+    return f"tp not given, assuming {tp}: all {counted(ranks, 'rank')} of the job{rest}"
 
 
 def _named(known: KnownFacts, name: str, notes: list[str]) -> int:
     if name in known.from_names:
-        notes.append(f"{name} {known.from_names[name]}: from the files' names")
+        notes.append(f"{name} {known.from_names[name]}: from the file names")
         return known.from_names[name]
-    notes.append(f"{name} was not said: 1 assumed")
+    notes.append(f"{name} not given, assuming 1")
     return 1
 
 
@@ -125,10 +126,10 @@ def shapes_of(
     known: KnownFacts,
     layout: Layout,
 ) -> tuple[dict[ShapeKey, Shape], set[ShapeKey], list[str]]:
-    """Each shape of step that the run holds; which of them rest on run_config's layers alone; and sentences
-    about that.
+    """Each shape of step that the run holds; which of them are based on run_config's layers alone; and
+    sentences about that.
 
-    Raises nothing: a shape of which neither the trace nor run_config tells the layers is left out.
+    Raises nothing: a shape of which neither the trace nor run_config gives the layers is left out.
     """
     found: dict[ShapeKey, Shape] = {}
     unproven: set[ShapeKey] = set()
@@ -160,17 +161,17 @@ def shapes_of(
         )
     if unproven:
         notes.append(
-            f"the order of kernels does not prove all of the {known.config['layers']} layers of run_config: "
-            "no positions for these steps"
+            f"the order of kernels does not prove all of the {known.config['layers']} layers of "
+            "run_config: no positions for these steps"
         )
-    counted = {shape.layers for key, shape in found.items() if key not in unproven and not shape.is_draft}
-    if counted and layout.pp == 1 and (wanted := known.config.get("layers")) and counted != {wanted}:
+    in_trace = {shape.layers for key, shape in found.items() if key not in unproven and not shape.is_draft}
+    if in_trace and layout.pp == 1 and (wanted := known.config.get("layers")) and in_trace != {wanted}:
         notes.append(
-            f"run_config says {wanted} layers, the trace shows {', '.join(map(str, sorted(counted)))}: the "
-            "trace's were taken"
+            f"run_config gives {wanted} layers, the trace shows "
+            f"{', '.join(map(str, sorted(in_trace)))}: using the trace"
         )
-    elif counted and "layers" not in known.config:
-        notes.append(f"layers were not said: {', '.join(map(str, sorted(counted)))} counted in the trace")
+    elif in_trace and "layers" not in known.config:
+        notes.append(f"layers not given: {', '.join(map(str, sorted(in_trace)))} counted in the trace")
     return found, unproven, notes + _dense_notes(known, found, unproven, layout)
 
 
@@ -187,8 +188,8 @@ def _dense_notes(
         return []
     text = ", ".join(map(str, sorted(dense)))
     if wanted is None:
-        return [f"dense_layers were not said: {text} counted in the trace (layers without expert GEMMs)"]
-    return [f"run_config says {wanted} dense layers, the trace shows {text}: the trace's were taken"]
+        return [f"dense_layers not given: {text} counted in the trace (layers without expert GEMMs)"]
+    return [f"run_config gives {wanted} dense layers, the trace shows {text}: using the trace"]
 
 
 def _from_config(known: KnownFacts, layout: Layout) -> tuple[int, list[int]] | None:

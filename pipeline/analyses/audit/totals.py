@@ -1,4 +1,4 @@
-"""The cheap explanations of an odd count of all-reduces: more passes than annotations, and operators' rows
+"""The simple explanations of an odd count of all-reduces: more passes than annotations, and operators' rows
 beside their kernels'."""
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import duckdb
 
 from pipeline.analyses import sql
 from pipeline.analyses.report import Report
+from pipeline.text import counted
 
 TOTALS = (
-    "source", "rank", "trace", "all_reduces", "in_no_step", "per_step", "decode_steps", "other_steps", "annotated_steps",
-    "per_annotated_step", "explained",
+    "source", "rank", "trace", "all_reduces", "in_no_step", "per_step", "decode_steps", "other_steps",
+    "annotated_steps", "per_annotated_step", "explained",
 )  # fmt: skip
 
 
@@ -35,7 +36,7 @@ def totals(con: duckdb.DuckDBPyConnection, run_id: str, sources: Sequence[str]) 
     if rows and not any("operator" in note for note in notes):
         notes.append("no all-reduce kernel runs inside a recorded operator, so no operator's row repeats one")
     return Report(
-        "Cheap explanations first: is the total the usual count times the steps that ran?",
+        "Simple explanations first: is the total the usual count times the steps that ran?",
         TOTALS,
         rows,
         notes,
@@ -73,16 +74,16 @@ def _passes_note(row: dict[str, Any]) -> str | None:
     if not annotated or annotated >= steps or share == mode:
         return None
     return (
-        f"rank {row['rank']}: {steps} steps ran under {annotated} annotations; {calls} / "
-        f"{annotated} = {share:.2f} would read as "
-        f"{round(calls / annotated)} a step, but it is {mode} in each" + (f" but {odd}" if odd else "")
+        f"rank {row['rank']}: {counted(steps, 'step')} ran under {counted(annotated, 'annotation')}; "
+        f"{calls} / {annotated} = {share:.2f} would read as {round(calls / annotated)} per step, but it "
+        f"is {mode} in each" + (f" but {odd}" if odd else "")
     )
 
 
 def explain(calls: int, outside: int, mode: int, decode: int, other: int, rest: int, odd: int) -> str:
-    """total = mode x (decode + other steps) + what some steps hold more or less + what stands in no step; a
-    sum in words, always exact."""
+    """total = mode x (decode + other steps) + what some steps hold more or less + what is in no step; an
+    exact sum in words."""
     text = f"{calls} = {mode} x ({decode} decode + {other} other)"
     if rest or odd:
-        text += f" {'+' if rest >= 0 else '-'} {abs(rest)} in {odd} steps with another count"
+        text += f" {'+' if rest >= 0 else '-'} {abs(rest)} in {counted(odd, 'step')} with another count"
     return text + (f" + {outside} in no step" if outside else "")

@@ -1,4 +1,4 @@
-"""The kernels of a run's usual step by place: in which layer, in which order, how often and how long."""
+"""The kernels of a run's usual step by position: in which layer, in which order, how often and how long."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ BEFORE_LAYERS, AFTER_LAYERS, WHOLE_STEP = -1, 1_000_000, 2_000_000
 
 @dataclass(frozen=True)
 class Kernel:
-    """A name at a place of the usual step: how often, where among the kernels there, and the time of one
+    """A name at a position of the usual step: how often, where among the kernels there, and the time of one
     call, ms."""
 
-    place: int
+    position: int
     name: str
     category: str
     subcategory: str | None
@@ -29,17 +29,17 @@ class Kernel:
 
 
 def kernels_of(con: duckdb.DuckDBPyConnection, side: Sample, *, is_whole: bool) -> list[Kernel]:
-    """The kernels of a side's usual step by place; `is_whole`: the step as one place."""
+    """The kernels of a side's usual step by position; `is_whole`: the step as one position."""
     found = sql.rows(
         con, "compare/kernels", run_id=side.run_id, source=side.source, phase=side.phase, is_whole=is_whole
     )
     return [Kernel(*row) for row in found]
 
 
-def where(places: Iterable[int]) -> str:
-    """Places in words: layers 1-60, before the first layer."""
-    found = sorted(set(places))
-    layers = [place for place in found if BEFORE_LAYERS < place < AFTER_LAYERS]
+def where(positions: Iterable[int]) -> str:
+    """Positions in words: layers 1-60, before the first layer."""
+    found = sorted(set(positions))
+    layers = [position for position in found if BEFORE_LAYERS < position < AFTER_LAYERS]
     parts: list[str] = []
     at = 0
     while at < len(layers):
@@ -51,11 +51,11 @@ def where(places: Iterable[int]) -> str:
     words = [f"layer{'s' * (len(layers) > 1)} {', '.join(parts)}"] if layers else []
     words += [
         text
-        for place, text in (
+        for position, text in (
             (BEFORE_LAYERS, "before the first layer"),
             (AFTER_LAYERS, "after the layers"),
             (WHOLE_STEP, "whole step"),
         )
-        if place in found
+        if position in found
     ]
     return ", ".join(words)

@@ -12,13 +12,13 @@ from pipeline.analyses import sql
 from pipeline.errors import UsageError
 
 PHASES = ("decode", "verify", "mixed", "prefill", "draft", "unknown", "dummy")
-"""In which order a phase is chosen where none is asked for."""
+"""The order in which a phase is chosen where none is given."""
 
 
 @dataclass(frozen=True)
 class WaitingTime:
-    """Floor and waiting of one rollup's collectives, ms of each step; `refusal`: why they cannot be told
-    apart (then there are no numbers)."""
+    """Floor and waiting of one rollup's collectives, ms of each step; `refusal`: why they cannot be
+    separated (then there are no numbers)."""
 
     floor: Sequence[float] = ()
     wait: Sequence[float] = ()
@@ -151,7 +151,7 @@ def _work(
 def _waiting(
     con: duckdb.DuckDBPyConnection, run_id: str, source: str, index: dict[str, int], busy: _Series
 ) -> dict[str, WaitingTime]:
-    """Floor and waiting of each rollup that communicates; none is told where a single call was not
+    """Floor and waiting of each rollup that communicates; none where a single call was not
     compared."""
     rows = sql.rows(con, "compare/waiting", run_id=run_id, source=source)
     found: dict[str, WaitingTime] = {}

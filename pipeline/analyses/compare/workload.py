@@ -1,5 +1,4 @@
-"""What the steps of a run were asked to do, by which model on which hardware, as far as traces and run_config
-tell."""
+"""The work of a run's steps: requests, tokens, model and hardware, from traces and run_config."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ Spread = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Workload:
-    """What a side's steps were asked to do and on what. None: nothing tells."""
+    """The work of a side's steps, and the hardware. None: unknown."""
 
     config: dict[str, Any]
     gpu: str | None

@@ -12,6 +12,7 @@ from pipeline.analyses.report import Report
 from pipeline.analyses.step_facts import StepFacts, step_facts
 from pipeline.errors import UsageError
 from pipeline.models.rules import communication_rollups
+from pipeline.text import counted
 
 _COLUMNS = (
     "compute_ms",
@@ -53,22 +54,21 @@ def overlap_reports(
     Raises UsageError where there is nothing to split, or the other run is not at half the batch."""
     facts = step_facts(con, run_id)
     if facts.requests is None:
-        raise UsageError(f"run {run_id}: how many requests its decode steps serve is not known")
+        raise UsageError(f"run {run_id}: the number of requests per decode step is unknown")
     if facts.requests < 2:
         raise UsageError(f"run {run_id} serves batch 1: nothing to split")
     whole, half = _exposed(con, facts), None
     notes = [
         (
-            f"{facts.steps} decode steps of batch {facts.requests}, {facts.source}; exposed time, so what is "
-            "hidden already is not counted again"
+            f"{counted(facts.steps, 'decode step')} of batch {facts.requests}, {facts.source}; exposed "
+            "time, so time that is already hidden is not counted again"
         ),
         (
             "overlapped = max(2C, 2M), C and M at half batch: each half computes while the other "
-            "communicates, "
-            "on disjoint resources"
+            "communicates, on disjoint resources"
         ),
     ]
-    title = "ceiling, ignores the split's cost: half the batch taken for half the time"
+    title = "ceiling that ignores the cost of the split, assuming that half the batch takes half the time"
     if half_run_id is not None:
         other = step_facts(con, half_run_id)
         if other.requests is None or other.requests * 2 != facts.requests:

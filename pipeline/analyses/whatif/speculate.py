@@ -15,6 +15,7 @@ from pipeline.analyses.report import Report
 from pipeline.analyses.step_facts import StepFacts, main_allreduce, step_facts
 from pipeline.errors import UsageError
 from pipeline.models.rules import communication_rollups
+from pipeline.text import counted
 
 ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)
 _COLUMNS = (
@@ -69,45 +70,43 @@ def speculate_reports(
 ) -> list[Report]:
     """Speculative decoding in the first run's batch; the other runs are the same model at other batches.
     `draft_ms`: one draft pass as measured (else from draft_layers). Raises UsageError where one batch is all
-    there is, or nothing tells the draft's cost."""
+    there is, or the draft's cost is unknown."""
     if any(k < 1 for k in drafts) or (draft_ms is not None and draft_ms < 0):
-        raise UsageError("drafts are 1 or more, and their time is not below 0")
+        raise UsageError("the number of drafts is at least 1, and their time at least 0")
     runs = [step_facts(con, run_id) for run_id in run_ids]
     first = runs[0]
     if first.tokens is None:
-        raise UsageError(f"run {first.run_id}: the tokens of its decode steps are not known")
+        raise UsageError(f"run {first.run_id}: the number of tokens per decode step is unknown")
     curve = _curve(con, runs)
     if not curve.points:
         raise UsageError("no run has decode steps with a wall time and known tokens")
     if len(curve.points) < 2 and not extrapolate:
         raise UsageError(
-            f"only steps of {curve.points[0][0]:.0f} tokens were measured: name a run of the same model at a "
-            "larger batch too, or say --extrapolate"
+            f"only steps of {counted(round(curve.points[0][0]), 'token')} were measured: name a run of "
+            "the same model at a larger batch too, or use --extrapolate"
         )
-    pass_ms, how = (draft_ms, "as said") if draft_ms is not None else _draft(con, first)
+    pass_ms, how = (draft_ms, "as given") if draft_ms is not None else _draft(con, first)
     made = [(k, guess(curve, first.tokens, k, pass_ms, extrapolate=extrapolate)) for k in drafts]
     if all(found is None for _, found in made):
         raise UsageError(
-            f"verifying takes {first.tokens * (min(drafts) + 1)} tokens and more, and steps were measured "
-            f"from {curve.points[0][0]:.0f} to "
-            f"{curve.points[-1][0]:.0f}: name runs at larger batches, or say --extrapolate"
+            f"verifying takes at least {first.tokens * (min(drafts) + 1)} tokens, and steps were "
+            f"measured from {curve.points[0][0]:.0f} to {curve.points[-1][0]:.0f}: name runs at larger "
+            "batches, or use --extrapolate"
         )
     measured = ", ".join(f"{tokens:.0f}: {ms:.3f} ms" for tokens, ms in curve.points)
     notes = [
         (
-            f"plain steps and verify passes: median wall of decode steps by tokens, {measured}; between them "
-            "on "
-            "a straight line in logarithms"
+            f"plain steps and verify passes: median wall of decode steps by tokens, {measured}; "
+            "interpolated linearly in logarithms"
         ),
         f"one draft pass takes {pass_ms:.3f} ms ({how}); k of them run one after another",
         (
-            "tokens of a verify pass: (1 - a^(k+1)) / (1 - a), each draft accepted with the same probability "
-            "a, "
-            "independently"
+            "tokens of a verify pass: (1 - a^(k+1)) / (1 - a), each draft accepted with the same "
+            "probability a, independently"
         ),
         (
-            "experts: a verify pass reads those of all its tokens, as the measured batch did for as many "
-            "requests"
+            "experts: a verify pass reads those of all its tokens, as the measured batch did for as "
+            "many requests"
         ),
     ]
     if extrapolate:
@@ -156,7 +155,7 @@ def _curve(con: duckdb.DuckDBPyConnection, runs: Sequence[StepFacts]) -> Curve:
 def _draft(con: duckdb.DuckDBPyConnection, facts: StepFacts) -> tuple[float, str]:
     if facts.config.get("draft_layers") is None or facts.config.get("layers") is None:
         raise UsageError(
-            f"run {facts.run_id}: nothing tells what a draft costs; say draft_layers and layers, or "
+            f"run {facts.run_id}: the cost of a draft is unknown; give draft_layers and layers, or use "
             "--draft-ms"
         )
     layers, own = facts.config["layers"], facts.config["draft_layers"]
@@ -166,4 +165,4 @@ def _draft(con: duckdb.DuckDBPyConnection, facts: StepFacts) -> tuple[float, str
     talk = ", its own all-reduces and logits gather" if is_parallel else ""
     return draft_pass_ms(
         own, layers, compute, call_us
-    ), f"{own} of {layers} layers of compute{talk}; its layers taken to be like the model's"
+    ), f"{own} of {layers} layers of compute{talk}; assuming its layers are like the model's"

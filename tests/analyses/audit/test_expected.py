@@ -25,9 +25,12 @@ def calls(layout: Layout, shape: Shape = KIMI) -> dict[tuple[str, str], str]:
 def test_tensor_parallel_is_one_and_two_a_layer_and_a_gather() -> None:
     """123 all-reduces = 1 + 2 x 61; logits are gathered, which is no all-reduce."""
     assert calls(Layout(tp=8)) == {
-        ("before_layers", "all-reduce"): "1", ("after_attention", "all-reduce"): "61", ("after_mlp", "all-reduce"): "1",
-        ("after_moe", "all-reduce"): "60", ("after_layers", "all-gather"): "1",
-    }  # fmt: skip
+        ("before_layers", "all-reduce"): "1",
+        ("after_attention", "all-reduce"): "61",
+        ("after_mlp", "all-reduce"): "1",
+        ("after_moe", "all-reduce"): "60",
+        ("after_layers", "all-gather"): "1",
+    }
 
 
 def test_experts_spread_over_tensor_parallel_ranks_keep_every_all_reduce() -> None:
@@ -40,8 +43,8 @@ def test_data_parallel_attention_with_expert_parallel_exchanges_twice_a_moe_laye
     assert calls(Layout(dp=8, ep=8)) == {("moe", "dispatch"): "60", ("moe", "combine"): "60"}
 
 
-def test_both_leave_the_reduce_behind_experts_open() -> None:
-    """With tensor parallel attention beside the exchange engines differ: none or one a MoE layer."""
+def test_both_leave_the_reduce_after_experts_open() -> None:
+    """With tensor parallel attention and the exchange, engines differ: none or one per MoE layer."""
     found = calls(Layout(tp=2, dp=4, ep=8))
     assert (
         found["after_attention", "all-reduce"],
@@ -65,13 +68,17 @@ def test_sequence_parallel_scatters_and_gathers_instead() -> None:
     """No all-reduce is left: 123 reduce-scatters and, with the one for logits, 124 all-gathers."""
     rows = expected(Layout(tp=8, sequence_parallel=True), KIMI)
     assert {row.operation for row in rows} == {"reduce-scatter", "all-gather"}
-    assert {what: sum(row.low * row.positions for row in rows if row.operation == what) for what in ("reduce-scatter", "all-gather")} == {
-        "reduce-scatter": 123, "all-gather": 124,
-    }  # fmt: skip
+    assert {
+        what: sum(row.low * row.positions for row in rows if row.operation == what)
+        for what in ("reduce-scatter", "all-gather")
+    } == {
+        "reduce-scatter": 123,
+        "all-gather": 124,
+    }
 
 
 def test_each_draft_pass_is_a_small_model() -> None:
-    """Embedding, two a layer, logits: three passes of one layer are nine all-reduces."""
+    """Embedding, two per layer, logits: three passes of one layer are nine all-reduces."""
     found = calls(Layout(tp=8), Shape(61, KIMI.moe, draft_passes=3))
     assert (found["draft", "all-reduce"], found["draft", "all-gather"]) == ("9", "3")
     assert (
@@ -135,16 +142,27 @@ def test_open_ends_stay_open_when_merged() -> None:
     """One or more and exactly one are two or more; drafts and messages stay apart."""
     rows = without_positions(expected(Layout(tp=2, pp=2), Shape(2, frozenset(), 1, stage=1)))
     assert {(row.part, row.operation): row.text() for row in rows} == {
-        ("unknown", "all-reduce"): "4", ("unknown", "all-gather"): "1+", ("draft", "all-reduce"): "3", ("draft", "all-gather"): "1",
+        ("unknown", "all-reduce"): "4",
+        ("unknown", "all-gather"): "1+",
+        ("draft", "all-reduce"): "3",
+        ("draft", "all-gather"): "1",
         ("any", "send/receive"): "1+",
-    }  # fmt: skip
+    }
 
 
 def test_places_in_words() -> None:
     """With a layer and without."""
-    assert [position_text("after_moe", 3), position_text("after_moe", None), position_text("before_layers", None), position_text("any", None)] == [
-        "layer 3 after MoE", "after MoE, by layer", "before the first layer", "whole step",
-    ]  # fmt: skip
+    assert [
+        position_text("after_moe", 3),
+        position_text("after_moe", None),
+        position_text("before_layers", None),
+        position_text("any", None),
+    ] == [
+        "layer 3 after MoE",
+        "after MoE, by layer",
+        "before the first layer",
+        "whole step",
+    ]
 
 
 def test_a_row_says_its_calls() -> None:
