@@ -201,12 +201,12 @@ def _entry_problems(entry: Entry, patterns: Patterns) -> list[str]:
     problems = field_problems(entry, _TYPES, ("id", "name", "category"))
     if fields.get("id") in _RESERVED:
         problems.append(f"{where}: this id marks activities that no rule claims; choose another")
-    for field in ("category", "after", "before"):
-        value = fields.get(field)
+    for key in ("category", "after", "before"):
+        value = fields.get(key)
         if isinstance(value, str) and value not in categories():
-            problems.append(f"{where}: {field} {value!r} is none of {', '.join(sorted(categories()))}")
-    for field in ("name", "op"):
-        problems += patterns.problem(fields.get(field), f"{where}: {field}")
+            problems.append(f"{where}: {key} {value!r} is none of {', '.join(sorted(categories()))}")
+    for key in ("name", "op"):
+        problems += patterns.problem(fields.get(key), f"{where}: {key}")
     return problems
 
 

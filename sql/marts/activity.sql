@@ -1,4 +1,4 @@
--- Every GPU activity with its step, category, the rule that claimed it, and its exposed time.
+-- Every GPU activity with its step, its category, the rule that claimed it, and its exposed time.
 -- grain: trace_id, activity_id
 WITH step AS (
     SELECT trace_id, device, step, phase FROM steps

@@ -1,5 +1,6 @@
--- Collectives per step, counted by kind and position, for each shape of step (phase, and the tokens of its graph). Counts are integers; a step
--- of the shape without such a call counts as 0. An all-reduce that is made of two kernels is one call of two kernels.
+-- Collectives per step, counted by kind and position, for each shape of step (phase, and the tokens of its
+-- graph). Counts are integers; a step of the shape without such a call counts as 0. An all-reduce that
+-- consists of two kernels is one call of two kernels.
 -- grain: trace_id, device, phase, is_complete, graph_tokens, part, layer, category, subcategory, role
 WITH shaped AS (
     SELECT

@@ -1,8 +1,11 @@
--- How fast messages move, by operation and size, over complete steps (and what is in no step). Time is the floor: the duration on the
--- rank that came last (collectives.floor_ns), or, where ranks cannot be compared, the 10th percentile of durations, since most calls
--- of one rank hold waiting. algbw = size / time; busbw = algbw x what each GPU sends per byte (wire_ratio); size = the larger buffer of a
--- rank. Latency-bound: below three times the latency floor, which is the shortest floor of messages up to 32 KiB of the same
--- operation, kernel kind and ranks, else a ring of NCCL's LL protocol over the link that run_config names; NULL where neither is there.
+-- How fast messages move, by operation and size, over complete steps (and activities outside steps). Time is
+-- the floor: the duration on the rank that arrived last (collectives.floor_ns), or, where ranks cannot be
+-- compared, the 10th percentile of durations, since most calls of one rank include waiting. algbw = size /
+-- time; busbw = algbw x bytes that each GPU sends per byte (wire_ratio, as in nccl-tests,
+-- doc/PERFORMANCE.md); size = the larger buffer of a rank. Latency-bound: below latency_bound_factor times
+-- the latency floor, which is the shortest floor of messages up to short_message_bytes of the same operation,
+-- kernel kind and ranks, else a ring of NCCL's LL protocol over the link of run_config; NULL where neither
+-- exists.
 -- grain: source, phase, op, kind, algorithm, ranks, in_bytes, out_bytes, size_source
 WITH call AS (
     SELECT

@@ -1,5 +1,6 @@
--- One collective on one rank, beside the same one on the other ranks. The floor is its duration on the rank that arrived last (starts
--- aligned by rank_clock): nobody was waited for there; wait = duration - floor. Ties go to the rank with the shorter duration.
+-- One collective on one rank, beside the same one on the other ranks. The floor is its duration on the rank
+-- that arrived last (starts aligned by rank_clock), which waited for no other rank; wait = duration - floor.
+-- Ties go to the rank with the shorter duration. Times in ns.
 -- grain: trace_id, activity_id
 WITH aligned AS (
     SELECT

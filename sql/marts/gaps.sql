@@ -1,7 +1,8 @@
--- Every stretch in which a device ran nothing: where in a step, what ran before and what came after, and why.
--- inside_replay: both sides come from one graph replay; between_launches: inside a step, from different launches;
--- between_steps: the next activity belongs to another step (or none). host_late: the call that launched what came after was
--- made after the device had gone empty; it says nothing about graph replays, whose kernels share one call.
+-- Every interval in which a device ran nothing: where in a step, what ran before and after, and why.
+-- inside_replay: both sides belong to one graph replay; between_launches: inside a step, from different
+-- launches; between_steps: the next activity belongs to another step (or none). host_late: the call that
+-- launched the next activity was made after the device had become idle; it does not apply inside graph
+-- replays, whose kernels share one call.
 -- grain: trace_id, device, start_ns
 WITH ordered AS (
     SELECT

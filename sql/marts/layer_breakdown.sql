@@ -1,4 +1,4 @@
--- Calls and time of each kind of work in each layer, over the complete steps of a phase.
+-- Calls and time of each category in each layer, over the complete steps of a phase.
 -- grain: source, phase, layer, category, rollup
 WITH work AS (
     SELECT

@@ -1,8 +1,9 @@
--- The table: each kind of work over the complete steps of a phase. Counts are integers per step and rank; the headline
--- ms_p50 is the median over steps of the mean over ranks of busy time. Sources are never mixed.
+-- The breakdown table: each kind of work over the complete steps of a phase. Counts are integers per step and
+-- rank; the headline ms_p50 is the median over steps of the mean over ranks of busy time. Sources are never
+-- mixed.
 -- grain: source, phase, rollup
 WITH step AS (
-    SELECT run_id, source, trace_id, rank, device, step, coalesce(match_id::VARCHAR, trace_id || ' ' || step) AS match_id, phase, wall_ns
+    SELECT run_id, source, trace_id, rank, device, step, step_unit(match_id, trace_id, device, step) AS match_id, phase, wall_ns
     FROM steps
     WHERE is_complete
 ),

@@ -1,5 +1,5 @@
--- Calls and time of each kind of work in each step; activities that belong to no step stand in rows with step NULL, so that
--- the sum over all rows is all GPU time.
+-- Calls and time of each kind of work in each step, in ns. Activities outside steps are in rows with step
+-- NULL, so that the sum over all rows is all GPU time.
 -- grain: trace_id, device, step, category, subcategory, rollup
 WITH booked AS (
     SELECT

@@ -1,5 +1,5 @@
--- How many steps each method finds in a trace, and which one was used: where they disagree, one of them is wrong.
--- Steps without GPU work are counted apart: only annotations know of them.
+-- How many steps each method finds in a trace, and which one was used: where they disagree, one of them is
+-- wrong. Steps without GPU work are counted separately: only annotations show them.
 -- grain: trace_id, method
 WITH annotated AS (
     SELECT marker.trace_id, CASE WHEN trace.source = 'nsys' THEN 'nvtx' ELSE 'annotation' END AS method, count(*) AS steps
@@ -28,7 +28,8 @@ found AS (
 
 used AS (SELECT DISTINCT trace_id, method FROM int_step_begin),
 
--- What a method is held against: replays against the steps that replay graphs, kernel order against the steps with work.
+-- What a method is compared with: replays with the steps that replay graphs, kernel order with the steps that
+-- have work.
 compared AS (
     SELECT
         trace_id,
@@ -51,7 +52,7 @@ SELECT
     CASE
         WHEN used.method IS NOT NULL THEN TRUE
         WHEN found.method = 'graph' THEN found.steps = compared.steps_with_graph
-        -- Kernel order may cut the first or the last step off.
+        -- Kernel order may miss the first or the last step.
         ELSE abs(found.steps - compared.steps_with_work) <= 1
     END AS is_agreed
 FROM found

@@ -1,6 +1,7 @@
--- Waiting in the collectives of a step, and who was waited for. Exactly: dur = floor + wait + first_wait + jitter, over the collectives
--- that are compared. The straggler is the rank for which, in the collectives that this rank took part in, others waited longest;
--- late_category is the work, or idle time, of which it had most more than the mean of the others before the collectives where it came last.
+-- Waiting in the collectives of a step, and its cause, in ns. Exactly: dur = floor + wait + first_wait +
+-- jitter, over the collectives that are compared. The straggler is the rank for which the others waited
+-- longest, in the collectives that this rank took part in; late_category is the category (or idle) with the
+-- largest excess over the mean of the other ranks, before the collectives where the straggler arrived last.
 -- grain: trace_id, device, step
 WITH call AS (
     SELECT
@@ -36,7 +37,7 @@ own AS (
     GROUP BY run_id, source, trace_id, rank, device, step, recording, match_id
 ),
 
--- What the others waited for the last rank, in each collective.
+-- Time that the others waited for the last rank, in each collective.
 call_cause AS (
     SELECT recording, match_id, communicator, call, last_rank, sum(wait_ns)::BIGINT AS caused_ns
     FROM call

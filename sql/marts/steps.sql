@@ -1,5 +1,5 @@
--- One forward pass on one device of one trace: what was scheduled, and where its time went. Exactly, for every row with a
--- wall: wall = exposed - exposed_outside + borrowed + idle_inside + gap_after.
+-- One forward pass on one device of one trace: what was scheduled, and where its time went, in ns. Exactly,
+-- for every row with a wall: wall = exposed - exposed_outside + borrowed + idle_inside + gap_after.
 -- grain: trace_id, device, step
 WITH device_of AS (
     SELECT trace_id, min(device) AS device FROM stg_activity GROUP BY trace_id

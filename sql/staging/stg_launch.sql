@@ -1,5 +1,5 @@
--- Calls that GPU activities link to, one per correlation: the earliest, should an id repeat, whole and whatever the order
--- in the file.
+-- Calls that GPU activities link to, one per correlation. Where an id repeats, the earliest call is kept,
+-- whole, independent of the order in the file.
 -- grain: trace_id, correlation
 WITH earliest AS (
     SELECT

@@ -71,7 +71,7 @@ def test_one_mode_and_one_clock() -> None:
 
 
 def test_only_the_ranks_that_are_asked_for() -> None:
-    """Or where the table does not tell, which the curve says."""
+    """Or where the table gives none, which the curve reports."""
     assert points({"ranks": 8}, ranks=8) == ((1000, 10),)
     assert points({"ranks": 4}, ranks=8) is None
     found = table({}).need("all_reduce", 8)
@@ -80,7 +80,7 @@ def test_only_the_ranks_that_are_asked_for() -> None:
         False,
         "all_reduce, eager, wall time",
     )
-    with pytest.raises(UsageError, match="has it for \\[4\\] ranks"):
+    with pytest.raises(UsageError, match="has those of 4 ranks"):
         table({"ranks": 4}).need("all_reduce", 8)
 
 

@@ -12,7 +12,7 @@ import pytest
 from pipeline import duck
 from pipeline.lake.home import Home
 from pipeline.lake.reading import opened
-from tests.tools.crash import contents, debris, difference, filled, finish, killed_at, points, work_off
+from tests.tools.crash import contents, debris, difference, filled, finish, killed_at, points, process_inbox
 
 SPREAD = 12
 """Points that are tried here, spread over the whole work."""
@@ -46,7 +46,7 @@ def test_a_run_that_was_built_and_not_checked_is_checked_by_the_next_start(tmp_p
     before = contents(home)
     shutil.rmtree(home.quality_lake_run("serve"))
     build_id = mart_build(home)
-    work_off(home)
+    process_inbox(home)
     assert contents(home) == before
     assert mart_build(home) == build_id
 

@@ -1,5 +1,5 @@
-"""Each row of a comparison: medians before and after, how uncertain their difference is, and whether it is
-one to trust."""
+"""Each row of a comparison: medians before and after, how uncertain their difference is, and whether it
+exceeds noise."""
 
 from __future__ import annotations
 

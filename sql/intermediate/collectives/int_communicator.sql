@@ -1,5 +1,5 @@
--- The communicator of each collective: by its own arguments where it has them, else by what it is for, out of the groups of its
--- rank. NULL where several groups are possible and nothing says which.
+-- The communicator of each collective: from its own arguments where it has them, else by its purpose, from
+-- the groups of its rank. NULL where several groups are possible and nothing distinguishes them.
 -- grain: trace_id, activity_id
 WITH argument AS (
     SELECT

@@ -1,8 +1,9 @@
--- Elements of all-reduces that carry no arguments (graphs, vLLM's own NCCL calls), where they can be known: each reduces one
--- hidden state per token, so tokens x hidden_size: the size said in run_config, else the one that this trace's eager
--- all-reduces show, where all of them that carry arguments are of one communicator and, over at least two different numbers of
--- tokens, one size a token. Tokens: in a graph its padded size, else what the step's marker scheduled. Never guessed: no row
--- where either is unknown, nor for all-reduces outside the model's layers other than the one before the first (the embedding's).
+-- Number of elements of all-reduces without arguments (CUDA graphs, vLLM's own NCCL calls), where it can be
+-- known. Each reduces one hidden state per token: tokens x hidden_size. hidden_size comes from run_config,
+-- else from this trace's eager all-reduces, if all of them with arguments use one communicator and show one
+-- size per token over at least two different numbers of tokens. Tokens: the padded size of a graph, else what
+-- the step's marker scheduled. Never guessed: no row where either is unknown, nor for all-reduces outside the
+-- model's layers except the one before the first layer (the embedding's).
 -- grain: trace_id, activity_id
 WITH scheduled AS (
     SELECT

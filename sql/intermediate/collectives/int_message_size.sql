@@ -1,7 +1,8 @@
--- What each collective moves: its operation, the algorithm that its name proves, and the bytes that a rank puts in and takes out.
--- NCCL's kernel names prove no algorithm (RING_LL stands for all of them): `convention` is nccl-tests' factor. Element size: the call's
--- arguments, else the type in the name of NCCL's reducing kernels, else run_config.dtype. Bytes are NULL where not known.
--- The second kernel of an all-reduce that is made of two is no call of its own.
+-- What each collective moves: its operation, the algorithm that its name proves, and the bytes that a rank
+-- puts in and takes out. NCCL's kernel names prove no algorithm (RING_LL stands for all of them):
+-- `convention` is the factor of nccl-tests. Element size: from the call's arguments, else the type in the
+-- name of NCCL's reducing kernels, else run_config.dtype. Bytes are NULL where unknown. The second kernel of
+-- an all-reduce that consists of two is not a call of its own.
 -- grain: trace_id, activity_id (kernels of known operations only)
 WITH call AS (
     SELECT
@@ -22,7 +23,7 @@ WITH call AS (
         argument.dtype AS argument_dtype,
         coalesce(argument.dtype, nullif(regexp_extract(rule.name, '^nccl.*_(bf16|f16|f32|f64|i8|u8|i32|u32|i64|u64|f8e4m3|f8e5m2)_', 1), ''))
             AS own_dtype,
-        run_config.dtype AS said_dtype
+        run_config.dtype AS given_dtype
     FROM int_collective AS call
     INNER JOIN int_activity AS rule ON call.trace_id = rule.trace_id AND call.activity_id = rule.activity_id
     LEFT JOIN int_communicator AS talk ON call.trace_id = talk.trace_id AND call.activity_id = talk.activity_id
@@ -37,10 +38,10 @@ typed AS (
     SELECT
         *,
         CASE
-            WHEN regexp_matches(lower(coalesce(own_dtype, said_dtype)), '^(bfloat16|bf16|half|float16|fp16|f16|short)$') THEN 2
-            WHEN regexp_matches(lower(coalesce(own_dtype, said_dtype)), '^(float|float32|fp32|f32|int|i32|u32)$') THEN 4
-            WHEN regexp_matches(lower(coalesce(own_dtype, said_dtype)), '^(double|f64|long|i64|u64)$') THEN 8
-            WHEN regexp_matches(lower(coalesce(own_dtype, said_dtype)), '^(byte|char|bool|i8|u8|int8|fp8|f8e4m3|f8e5m2|float8.*)$') THEN 1
+            WHEN regexp_matches(lower(coalesce(own_dtype, given_dtype)), '^(bfloat16|bf16|half|float16|fp16|f16|short)$') THEN 2
+            WHEN regexp_matches(lower(coalesce(own_dtype, given_dtype)), '^(float|float32|fp32|f32|int|i32|u32)$') THEN 4
+            WHEN regexp_matches(lower(coalesce(own_dtype, given_dtype)), '^(double|f64|long|i64|u64)$') THEN 8
+            WHEN regexp_matches(lower(coalesce(own_dtype, given_dtype)), '^(byte|char|bool|i8|u8|int8|fp8|f8e4m3|f8e5m2|float8.*)$') THEN 1
         END AS elem_bytes
     FROM call
     WHERE op IS NOT NULL

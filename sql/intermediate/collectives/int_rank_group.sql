@@ -1,7 +1,8 @@
--- Which ranks a rank communicates with, by purpose: tp (all-reduce, logits), ep (dispatch, combine), any (where all purposes
--- have the same ranks). In this order: the groups that run_config names; its sizes, with ranks numbered tensor-parallel first,
--- then pipeline, then data-parallel; the places in the files' names; two ranks, which leave one possibility. Else no row.
--- A group of which a rank is not in the recording keeps its size.
+-- The ranks that a rank communicates with, by purpose: tp (all-reduce, logits), ep (dispatch, combine), any
+-- (where all purposes have the same ranks). The first source that applies wins: the groups of run_config; its
+-- sizes, with ranks numbered tensor-parallel first, then pipeline, then data-parallel; the ranks in file
+-- names; a recording of two ranks, which leaves one possibility. Otherwise there is no row. A group with a
+-- rank that is not in the recording keeps its size.
 -- grain: recording, rank, purpose
 WITH present AS (
     SELECT
@@ -12,26 +13,26 @@ WITH present AS (
     WHERE recording IS NOT NULL AND world_size > 1
 ),
 
-said_part AS (
+given_part AS (
     SELECT unnest(string_split(run_config.groups, ';')) AS part FROM run_config
     WHERE run_config.groups IS NOT NULL
 ),
 
-said_rank AS (
+given_rank AS (
     SELECT part, trim(split_part(part, ':', 1)) AS purpose, unnest(string_split(split_part(part, ':', 2), ','))::INTEGER AS rank
-    FROM said_part
+    FROM given_part
 ),
 
-said_group AS (
+given_group AS (
     SELECT part, purpose, string_agg(rank, ',' ORDER BY rank) AS members, count(*) AS group_size
-    FROM said_rank
+    FROM given_rank
     GROUP BY part, purpose
 ),
 
-said AS (
-    SELECT present.recording, present.rank, said_group.purpose, said_group.members, said_group.group_size, 1 AS trust, 'groups' AS group_source
-    FROM said_group
-    INNER JOIN said_rank USING (part, purpose)
+given AS (
+    SELECT present.recording, present.rank, given_group.purpose, given_group.members, given_group.group_size, 1 AS trust, 'groups' AS group_source
+    FROM given_group
+    INNER JOIN given_rank USING (part, purpose)
     INNER JOIN present USING (rank)
 ),
 
@@ -111,7 +112,7 @@ two AS (
 ),
 
 known AS (
-    SELECT * FROM said
+    SELECT * FROM given
     UNION ALL
     SELECT * FROM by_size
     UNION ALL

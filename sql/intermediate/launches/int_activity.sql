@@ -1,6 +1,7 @@
--- The rule of each activity: by name and operator, then by its neighbours on the stream where a rule asks for them
--- (the sum over experts is a plain reduce_kernel; only its place behind an expert GEMM tells). Of the two the one tried
--- first wins: a user's rule by name stands before our rules by place.
+-- Each activity with the rule that claims it: by name and operator, then by its neighbors on the stream where
+-- a rule requires them (the sum over experts is a plain reduce_kernel; only its position after an expert GEMM
+-- identifies it). Of the two rules, the one that is tried first wins: a user's rule by name precedes our
+-- rules by position.
 -- grain: trace_id, activity_id
 WITH named AS (
     SELECT activity.*, name_rule.rule_id AS name_rule_id, rule.category AS name_category, rule.sort_order AS name_order

@@ -1,4 +1,5 @@
--- The first rule that claims each distinct (kind, name, operators around the launch). Rules run once per distinct name, not per activity.
+-- The first rule that claims each distinct (kind, name, operators around the launch). Rules run once per
+-- distinct name, not once per activity.
 -- grain: kind, name, ops
 WITH distinct_name AS (
     SELECT DISTINCT kind, name, ops FROM int_activity_launch

@@ -1,6 +1,7 @@
--- The step of each activity: by its launch; without a launch record, by GPU time, but only where the kernels of one step
--- alone run on that device (its copies may run ahead or late, inside other steps). Otherwise none, with the reason: nothing
--- is invented. Steps found in the order of kernels take what starts from their first kernel to the next step's.
+-- The step of each activity: by its launch; without a launch record, by GPU time, but only where the kernels
+-- of a single step run on that device (its copies may run early or late, inside other steps). Otherwise there
+-- is no step, with the reason: nothing is invented. Steps found in the order of kernels take everything from
+-- their first kernel to the next step's first kernel.
 -- grain: trace_id, activity_id
 WITH launched AS (
     SELECT activity.*, launch_step.step, launch_step.placed_by, launch_step.no_step_reason

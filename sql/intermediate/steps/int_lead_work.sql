@@ -1,5 +1,6 @@
--- What each rank did before each of its collectives, since the collective before it: exposed time by category, and `idle` time in which
--- its device had nothing to run. Only steps with collectives that are compared across ranks; none before the first of a step.
+-- What each rank did before each of its collectives, since the previous collective: exposed time by category,
+-- and `idle` time in which its device had nothing to run. Only steps with collectives that are compared
+-- across ranks; nothing before the first collective of a step. Times in ns.
 -- grain: trace_id, device, step, place, category
 WITH compared AS (
     SELECT DISTINCT trace_id, device, step FROM int_matched_call

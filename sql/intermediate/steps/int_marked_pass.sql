@@ -1,7 +1,8 @@
--- Marked steps: usually one marker each. Several are one step (1) inside one scope that an engine puts around an iteration;
--- (2) in a thread that verifies drafts: the draft passes before the verifying pass, that pass, and what the draft model runs
--- behind it; (3) where a graph is broken into pieces that are each marked as the whole: same text, and sampling only behind
--- every k-th, k >= 2, all through the thread (the first and the last may be cut off).
+-- Marked steps, usually of one marker each. Several markers are one step (1) inside one scope that an engine
+-- puts around an iteration; (2) in a thread that verifies drafts: the draft passes before the verifying pass,
+-- that pass, and what the draft model runs after it; (3) where a graph is split into pieces that are each
+-- marked like the whole: same text, and sampling only after every k-th piece, k >= 2, throughout the thread
+-- (the first and the last step may be incomplete).
 -- grain: trace_id, step
 WITH scope AS (
     SELECT trace_id, pid, tid, start_ns, end_ns FROM stg_annotation WHERE is_step_scope(name)
@@ -93,7 +94,7 @@ grouped AS (
     SELECT
         *,
         sum(is_begin::INTEGER) OVER (PARTITION BY trace_id, pid, tid ORDER BY start_ns ROWS UNBOUNDED PRECEDING) AS pass,
-        -- What the step is called after: the verifying pass, else the first that is no draft, else the first.
+        -- The marker that labels the step: the verifying pass, else the first non-draft pass, else the first.
         CASE WHEN part = 'verify' THEN 0 WHEN part IS NULL THEN 1 ELSE 2 END AS anchor_rank
     FROM judged
 ),

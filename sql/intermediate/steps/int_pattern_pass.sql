@@ -1,7 +1,8 @@
--- Forward passes seen in the order of kernels alone, per device: a kernel that comes back after the same number of kernels
--- marks them. Of all names that do so (at least 3 times, 3 of 5 distances alike, covering half of all kernels) the one with
--- the longest distance is taken, since layers repeat within a step; of equals an embedding, else the first. Each period must
--- hold two attention kernels and embed or sample, so that layers, training and diffusion, which repeat as well, give no steps.
+-- Forward passes found in the order of kernels alone, per device: a kernel that recurs after the same number
+-- of kernels marks them. Of all names that do so (at least 3 times, 3 of 5 distances equal, covering half of
+-- all kernels) the one with the longest distance is taken, since layers repeat within a step; of equals an
+-- embedding, else the first. Each period must hold two attention kernels and embed or sample, so that layers,
+-- training and diffusion, which repeat too, produce no steps.
 -- grain: trace_id, device, step
 WITH kernel AS (
     SELECT

@@ -1,7 +1,8 @@
--- Forward passes seen in CUDA/HIP graph replays, without annotations. A replay begins a new pass unless attention, and
--- nothing of an MLP, was launched eagerly since the replay before: so the pieces of a piecewise pass (attention runs between
--- them) stay together, and an eager pass between two replays does not glue them. The passes with most layers anchor steps;
--- smaller ones behind an anchor (draft models) belong to its step.
+-- Forward passes found in CUDA/HIP graph replays, without annotations. A replay begins a new pass unless
+-- attention, and no part of an MLP, was launched eagerly since the previous replay: this keeps the pieces of
+-- a piecewise pass together (attention runs between them), and an eager pass between two replays does not
+-- join them. The passes with the most layers begin steps; smaller ones after such a pass (draft models)
+-- belong to its step.
 -- grain: trace_id, step
 WITH launched AS (
     SELECT

@@ -1,9 +1,10 @@
--- Steps in which the profiler lost records: held against peers (steps of one source with the same marker text, phase and
--- method; of those found by kernel order all, since a step cut short has no phase there), the kernels of the model itself are
--- fewer, name by name never more, than in the multiset that more than half of at least three peers share. Peers are steps of
--- all ranks; of its own device alone where ranks do different work (they send to each other: pipeline parallel) or where all
--- ranks together have no usual multiset. Profilers drop records anywhere in a capture and say nothing. Input copies, sampling
--- and other small kernels differ between honest steps, so they are not compared.
+-- Steps for which the profiler lost records. A step is compared with its peers (steps of one source with the
+-- same marker text, phase and method; all steps found by kernel order, since a shortened step has no phase
+-- there): its kernels of the model are fewer, and for no name more, than in the multiset that more than half
+-- of at least lost_record_peers peers share. Peers are steps of all ranks; only of its own device where ranks
+-- do different work (they send to each other: pipeline parallelism) or where all ranks together have no usual
+-- multiset. Profilers drop records anywhere in a capture without notice. Input copies, sampling and other
+-- small kernels differ between intact steps, so they are not compared.
 -- grain: trace_id, device, step
 WITH kernel AS (
     SELECT
@@ -31,7 +32,7 @@ begun AS (
     INNER JOIN stg_trace AS trace USING (trace_id)
 ),
 
--- A step that was cut before the first kernel of the model has none to compare, and is compared all the same.
+-- A step that ends before the first kernel of the model has an empty multiset, which is compared too.
 seen AS (
     SELECT DISTINCT rule.trace_id, rule.device, placed.step
     FROM int_activity AS rule

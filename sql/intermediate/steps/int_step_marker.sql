@@ -1,5 +1,5 @@
--- Annotations that mark a forward pass, with what their text tells; one level per trace, nested repeats left out. is_cut: still
--- open when recording stopped, and the last of its thread.
+-- Annotations that mark a forward pass, with what their text says; one level per trace, nested repeats left
+-- out. is_cut: still open when recording stopped, and the last of its thread.
 -- grain: trace_id, step
 WITH parsed AS (
     SELECT DISTINCT name, parse_step_marker(name) AS marker
@@ -18,7 +18,7 @@ one_level AS (
     QUALIFY marker.level = min(marker.level) OVER (PARTITION BY marked.trace_id)
 ),
 
--- A range still open when recording stopped ends where the next of its thread begins.
+-- A range that is still open when recording stops ends where the next of its thread begins.
 closed AS (
     SELECT
         * REPLACE (

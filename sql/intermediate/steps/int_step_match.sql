@@ -1,7 +1,8 @@
--- The same forward pass on different ranks of one source. Ranks whose steps issue the same numbers of collectives in the same
--- order go by that order; otherwise (data-parallel ranks run prefill, decode and dummy batches side by side) by time: the
--- step of the reference rank (most steps, then lowest) that runs at the middle of this one. NULL where no step answers; of
--- several steps of a rank that one step answers, the one that runs longest beside it has it, so that no rank has it twice.
+-- The same forward pass on different ranks of one source. Ranks whose steps issue the same numbers of
+-- collectives in the same order are matched by that order; others (data-parallel ranks run prefill, decode
+-- and dummy batches side by side) by time: the step of the reference rank (most steps, then lowest rank) that
+-- runs at the middle of this one. NULL where no step matches; of several steps of a rank that match one step,
+-- the one with the longest overlap is taken, so that each rank has it once.
 -- grain: trace_id, device, step
 WITH step AS (
     SELECT trace.source, time_line.*

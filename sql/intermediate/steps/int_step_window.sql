@@ -1,5 +1,5 @@
--- The time line of each step on each device: from its first kernel (input copies run ahead, inside the step before) to its
--- last end, and to the first kernel of the next step there.
+-- The timeline of each step on each device: from its first kernel (input copies run early, inside the
+-- previous step) to its last end, and to the first kernel of the next step there.
 -- grain: trace_id, device, step
 WITH activity AS (
     SELECT

@@ -1,5 +1,6 @@
--- Kernels of draft models (speculative decoding), where that is proven: launched inside the annotation of a draft pass, or by a
--- graph replay with attention that comes behind the sampling of its step's main replay and holds at most half of its layers.
+-- Kernels of draft models (speculative decoding), where that is proven: launched inside the annotation of a
+-- draft pass, or by a graph replay with attention that comes after the sampling of its step's main replay and
+-- holds at most half of its layers.
 -- grain: trace_id, activity_id
 WITH draft_span AS (
     SELECT trace_id, pid, tid, start_ns, end_ns FROM stg_annotation WHERE is_step_draft(name)

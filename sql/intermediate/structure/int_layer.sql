@@ -1,8 +1,9 @@
--- The layer of each kernel of a step, from the order of kernels alone. A transformer block is attention, then an MLP or
--- experts; the next block begins at the first norm behind the MLP's activation or expert GEMMs. Where that norm is fused into
--- the all-reduce of the MLP's sum, the kernel belongs to the block whose sum it reduces, and the next begins behind it. The norm
--- behind the last block is the final norm, so kernels from there on belong to no layer, nor do those of draft models. A step in
--- which a block lacks its attention proves nothing: no layers.
+-- The layer of each kernel of a step, from the order of kernels alone. A transformer block is attention, then
+-- an MLP or experts; the next block begins at the first norm after the MLP's activation or expert GEMMs.
+-- Where that norm is fused into the all-reduce of the MLP's sum, the kernel belongs to the block whose sum it
+-- reduces, and the next block begins after it. The norm after the last block is the final norm: kernels from
+-- there on belong to no layer, nor do those of draft models. A step with a block without attention proves
+-- nothing: no layers.
 -- grain: trace_id, activity_id (kernels of steps with layers only)
 WITH kernel AS (
     SELECT

@@ -1,5 +1,5 @@
--- Why the device waited before a step's first kernel: host_late when the call that launched it came after the device had
--- gone empty; unknown when the call had come before, or has no record.
+-- Why the device waited before a step's first kernel: host_late when the call that launched it was made after
+-- the device had become idle; unknown when the call was made earlier, or has no record.
 -- grain: trace_id, device, start_ns (of the step behind the gap)
 WITH first_kernel AS (
     SELECT rule.trace_id, rule.device, rule.start_ns, min(rule.launch_ns) AS launch_ns

@@ -46,7 +46,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     return home
 
 
-def asked(home: Home, a: str, b: str, **options: Any) -> tuple[list[Report], bool]:
+def compared(home: Home, a: str, b: str, **options: Any) -> tuple[list[Report], bool]:
     """The reports, and whether something is over the limit."""
     return compare(home, a, b, wide=True, **options)
 
@@ -140,7 +140,7 @@ def test_a_measured_floor_finds_what_two_per_cent_hide(home: Home, tmp_path: Pat
 def test_a_repeat_of_other_work_is_refused(home: Home) -> None:
     """It would call every difference noise; so would one of the two runs themselves."""
     with pytest.raises(
-        UsageError, match="sixteen is no repeat of base: different work: global batch 1 against 16"
+        UsageError, match="sixteen is not a repeat of base: different work: global batch 1 vs 16"
     ):
         asked(home, "base", "slower", noise=["sixteen"])
     with pytest.raises(UsageError, match="named twice"):
@@ -179,10 +179,10 @@ def test_a_custom_all_reduce_that_fell_back_to_nccl_is_named(home: Home) -> None
 
 def test_different_work_is_compared_only_when_asked_to(home: Home) -> None:
     """The reason and the option are named; with it, the title says so."""
-    with pytest.raises(UsageError, match=r"different work: global batch 1 against 16.*say --anyway"):
+    with pytest.raises(UsageError, match=r"different work: global batch 1 vs 16.*use --anyway"):
         asked(home, "base", "sixteen")
     table, verdict, _ = asked(home, "base", "sixteen", anyway=True)[0]
-    assert "different work: global batch 1 against 16" in table.title
+    assert "different work: global batch 1 vs 16" in table.title
     assert ["global batch", "1", "16", "differs", "other work: refused without --anyway"] in verdict.rows
 
 
@@ -353,10 +353,10 @@ def test_captures_of_two_models_differ_and_the_verdict_says_what_is_not_known(ca
     said; with facts it refuses."""
     pair = ("A_nccl_graph_b1", "t8_A_nccl_graph_b1")
     title = asked(captures, *pair)[0][0].title
-    assert "kernels of a step 1783 against 1720" in title
-    assert "Not known: context, model facts" in title
+    assert "kernels of a step 1783 vs 1720" in title
+    assert "Unknown: context, model facts" in title
     assert changed(captures, *pair)["MoE GEMM"] == "lower"
     for run, experts in zip(pair, (64, 384), strict=True):
         describe(captures, run, {"experts": experts})
-    with pytest.raises(UsageError, match="different work: model: experts 64 against 384"):
+    with pytest.raises(UsageError, match="different work: model: experts 64 vs 384"):
         asked(captures, *pair)

@@ -87,13 +87,13 @@ def test_outside_the_table_is_refused_row_by_row(served: Home) -> None:
 
 
 def test_experts_shared_out_alone_change_balance_alone(served: Home) -> None:
-    """No call changes; the fullest rank's load is the one said, or the rule's."""
+    """No call changes; the fullest rank's load is the given one, or the rule's."""
     first, second = asked(served, "tp_ep", load=2.0)
     assert row(first, 1)["verdict"] == "same"
     found = row(second, 1)
     assert found["after_ms_low"] == found["now_ms"]
     assert found["after_ms_high"] == pytest.approx(found["now_ms"] + 0.008)
-    assert any("2 (said)" in note for note in second.notes)
+    assert any("2 (given)" in note for note in second.notes)
 
 
 def test_a_cliff_is_named_and_expert_parallelism_loses_there(served: Home, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_table_without_ranks_is_said(tmp_path: Path, home: Home) -> None:
 @pytest.mark.parametrize(
     ("mode", "run", "options", "message"),
     [
-        ("dp_ep", "bare", {"table": "x"}, "bytes of its all-reduces are not known"),
+        ("dp_ep", "bare", {"table": "x"}, "the size of its all-reduces is unknown"),
         ("dp_ep", "four", {}, "holds no measured latency"),
         ("dp_ep", "x", {"load": 0.5}, "0.5 is below 1"),
         ("dp_ep", "nothing", {}, "no complete decode step"),
@@ -143,7 +143,7 @@ def test_a_table_without_ranks_is_said(tmp_path: Path, home: Home) -> None:
 def test_what_is_missing_is_a_refusal(
     served: Home, mode: Mode, run: str, options: dict[str, Any], message: str
 ) -> None:
-    """Each says what lacks."""
+    """Each names what is missing."""
     with pytest.raises(UsageError, match=message):
         asked(served, mode, run, **options)
 
@@ -153,7 +153,7 @@ def test_a_table_without_the_operation_is_a_refusal(served: Home, tmp_path: Path
     (tmp_path / "few.csv").write_text(
         "op,ranks,bytes,us\nall_reduce,2,14336,14\nall_to_all,8,14336,14\n", encoding="utf-8"
     )
-    with pytest.raises(UsageError, match=r"few\.csv has no all_to_all of 2 ranks.*has it for \[8\] ranks"):
+    with pytest.raises(UsageError, match=r"few\.csv has no all_to_all of 2 ranks.*has those of 8 ranks"):
         asked(served, "tp_attn_a2a", table=str(tmp_path / "few.csv"))
     (tmp_path / "small.csv").write_text("op,bytes,us\nall_reduce,14,14\n", encoding="utf-8")
     with pytest.raises(UsageError, match=r"small\.csv: all_reduce of that size is outside the table"):
@@ -165,7 +165,7 @@ def test_experts_must_divide_and_unknown_ones_leave_communication_alone(tmp_path
     serve(tmp_path, home, "odd", facts={"experts": 63})
     serve(tmp_path, home, "unknown", facts={"experts": None})
     with reading(home) as con:
-        with pytest.raises(UsageError, match="63 experts cannot be shared out evenly over 2 ranks"):
+        with pytest.raises(UsageError, match="63 experts cannot be distributed evenly over 2 ranks"):
             ep_reports(con, "odd", "tp_ep")
         (only,) = ep_reports(con, "unknown", "dp_ep")
     assert "COMMUNICATION ALONE" in only.title
