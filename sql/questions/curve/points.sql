@@ -1,4 +1,4 @@
--- Steps of one phase of a run by their size: global batch, tokens of the graph, and context (the median of what markers say of a request,
+-- Steps of one phase of a run by their size: global batch, tokens of the graph, and context (the median of the markers of a request,
 -- NULL where they do not), each with the time of each category as lists over the steps that have it. The row without a category is all
 -- kernels. Reads sample_step (compare/steps.sql). Units: ms, mean over ranks.
 -- grain: batch, graph_tokens, category
