@@ -36,7 +36,7 @@ COUNTS = (
     "kv_tokens",
 )
 _USERS = {"engine": "custom", "level": 0, "confidence": 1.0}
-"""What a user's marker has where it does not say. Level 0: it wins over the engines' markers of the same trace."""
+"""Defaults of a user's marker. Level 0: it wins over the engines' markers of the same trace."""
 _TYPES: dict[str, type] = {
     "id": str,
     "engine": str,
@@ -80,12 +80,13 @@ class Markers:
 
     def macros(self) -> str:
         """SQL that creates parse_step_marker, is_step_scope and is_step_draft."""
+        bodies = {
+            "parse_step_marker": _parse_step_marker(self.markers),
+            "is_step_scope": _matches_any(self.scopes),
+            "is_step_draft": _matches_any(self.drafts),
+        }
         return "\n".join(
-            (
-                f"CREATE OR REPLACE TEMP MACRO parse_step_marker(name) AS {_parse_step_marker(self.markers)};",
-                f"CREATE OR REPLACE TEMP MACRO is_step_scope(name) AS {_matches_any(self.scopes)};",
-                f"CREATE OR REPLACE TEMP MACRO is_step_draft(name) AS {_matches_any(self.drafts)};",
-            )
+            f"CREATE OR REPLACE TEMP MACRO {macro}(name) AS {body};" for macro, body in bodies.items()
         )
 
 

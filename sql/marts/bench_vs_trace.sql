@@ -1,7 +1,10 @@
--- Latency tables of the run beside its traces: the same operation with the same bytes in (or out, where the table gives those), and
--- the same ranks where the table tells. A table whose bytes are nobody's matches only where both sides have one size. Clocks
--- are named: a wall time holds the launch and what lies between calls, a kernel's duration does not; a ratio across clocks is no speed.
--- grain: source, phase, op, kind, algorithm, ranks, in_bytes, out_bytes, size_source, bench_id, line, is_in_place
+-- Latency tables of the run beside its traces: the same operation with the same bytes in (or out, where the
+-- table gives output bytes), and the same ranks where the table gives them. A table that does not say which
+-- buffer its bytes count matches only where both buffers have one size. Clocks are named: a wall time
+-- includes the launch and what lies between calls, a kernel's duration does not; a ratio across clocks is
+-- not a speedup.
+-- grain: source, phase, op, kind, algorithm, ranks, in_bytes, out_bytes, size_source, bench_id, line,
+-- is_in_place
 SELECT
     trace.run_id,
     trace.source,

@@ -1,4 +1,4 @@
--- Idle time by phase, place, size class and what followed: how many gaps, how much time.
+-- Idle time by phase, place, size class and following category: the number of gaps and their time in ns.
 -- grain: trace_id, device, phase, place, size_class, category_after
 SELECT
     run_id,

@@ -1,7 +1,8 @@
--- Every stretch in which a device ran nothing: where in a step, what ran before and what came after, and why.
--- inside_replay: both sides come from one graph replay; between_launches: inside a step, from different launches;
--- between_steps: the next activity belongs to another step (or none). host_late: the call that launched what came after was
--- made after the device had gone empty; it says nothing about graph replays, whose kernels share one call.
+-- Every interval in which a device ran nothing: where in a step, what ran before and after, and why.
+-- inside_replay: both sides belong to one graph replay; between_launches: inside a step, from different
+-- launches; between_steps: the next activity belongs to another step (or none). host_late: the call that
+-- launched the next activity was made after the device had become idle; it does not apply inside graph
+-- replays, whose kernels share one call.
 -- grain: trace_id, device, start_ns
 WITH ordered AS (
     SELECT
@@ -55,7 +56,9 @@ SELECT
     before_gap.category AS category_before,
     after_gap.category AS category_after,
     CASE
-        WHEN NOT coalesce(after_gap.step = before_gap.step, after_gap.step IS NULL AND before_gap.step IS NULL) THEN 'between_steps'
+        WHEN
+            NOT coalesce(after_gap.step = before_gap.step, after_gap.step IS NULL AND before_gap.step IS NULL)
+            THEN 'between_steps'
         WHEN after_gap.is_graph AND after_gap.correlation = before_gap.correlation THEN 'inside_replay'
         ELSE 'between_launches'
     END AS place,
@@ -78,4 +81,7 @@ INNER JOIN before_gap
         AND after_gap.busy_until_ns = before_gap.end_ns
 INNER JOIN stg_trace AS trace ON after_gap.trace_id = trace.trace_id
 LEFT JOIN steps
-    ON after_gap.trace_id = steps.trace_id AND after_gap.device = steps.device AND before_gap.step = steps.step
+    ON
+        after_gap.trace_id = steps.trace_id
+        AND after_gap.device = steps.device
+        AND before_gap.step = steps.step

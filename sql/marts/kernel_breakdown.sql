@@ -1,4 +1,4 @@
--- Calls and time of each kernel name per phase; `unknown` holds what belongs to no step.
+-- Calls and time of each kernel name per phase; `unknown` holds activities outside steps.
 -- grain: source, phase, name, rule_id, rollup
 WITH per_step AS (
     SELECT source, phase, name, rule_id, rollup, trace_id, device, step, count(*) AS calls
@@ -7,7 +7,9 @@ WITH per_step AS (
     GROUP BY ALL
 ),
 
-call_count AS (SELECT source, phase, name, rule_id, rollup, calls, count(*) AS times FROM per_step GROUP BY ALL),
+call_count AS (
+    SELECT source, phase, name, rule_id, rollup, calls, count(*) AS times FROM per_step GROUP BY ALL
+),
 
 calls AS (
     SELECT source, phase, name, rule_id, rollup, arg_min(calls, (-times, calls)) AS calls_mode

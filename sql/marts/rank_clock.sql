@@ -1,5 +1,6 @@
--- How far each rank's clock is from that of the lowest rank it communicates with: the median over common collectives of the difference
--- of their ends, which all ranks of a collective share. The residual is what stays of those differences.
+-- The offset of each rank's clock from that of the lowest rank it communicates with: the median over common
+-- collectives of the difference of their ends, which all ranks of a collective share. The residual is the
+-- median deviation from that offset. Times in ns.
 -- grain: trace_id, device, members
 WITH ended AS (
     SELECT
@@ -17,7 +18,14 @@ WITH ended AS (
 
 clock AS (
     SELECT
-        trace_id, device, source, rank, members, reference_rank, count(*) AS calls, round(median(late_ns))::BIGINT AS offset_ns
+        trace_id,
+        device,
+        source,
+        rank,
+        members,
+        reference_rank,
+        count(*) AS calls,
+        round(median(late_ns))::BIGINT AS offset_ns
     FROM ended
     GROUP BY ALL
 ),

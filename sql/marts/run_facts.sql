@@ -1,4 +1,5 @@
--- What a run is: its traces, ranks and steps, and which code and rules built it. The view `runs` adds the verdict.
+-- What a run is: its traces, ranks and steps, and which code and rules built it. The view `runs` adds the
+-- verdict.
 -- grain: source
 WITH rank_seen AS (
     SELECT
@@ -21,7 +22,9 @@ phase_count AS (
 ),
 
 counted AS (
-    SELECT source, max(decode_steps) AS decode_steps, max(prefill_steps) AS prefill_steps FROM phase_count GROUP BY source
+    SELECT source, max(decode_steps) AS decode_steps, max(prefill_steps) AS prefill_steps
+    FROM phase_count
+    GROUP BY source
 ),
 
 engine AS (
@@ -31,7 +34,7 @@ engine AS (
     GROUP BY trace.source
 ),
 
--- A run that holds latency tables alone is a run too.
+-- A run may hold latency tables alone.
 run AS (
     SELECT DISTINCT run_id, source FROM stg_trace
     UNION ALL

@@ -1,5 +1,6 @@
--- One forward pass of the whole run: what all ranks together served in it. Ranks of one data-parallel group serve the same
--- requests, so a group counts once, and groups are added; where no name tells the group, all ranks are taken to be of one.
+-- One forward pass of the whole run: what all ranks together served in it. Ranks of one data-parallel group
+-- serve the same requests, so a group counts once, and groups are added; where no file name gives the group,
+-- all ranks are assumed to be in one.
 -- grain: source, match_id
 WITH step AS (
     SELECT steps.*, trace.dp_rank

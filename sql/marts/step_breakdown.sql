@@ -1,5 +1,5 @@
--- Calls and time of each kind of work in each step; activities that belong to no step stand in rows with step NULL, so that
--- the sum over all rows is all GPU time.
+-- Calls and time of each kind of work in each step, in ns. Activities outside steps are in rows with step
+-- NULL, so that the sum over all rows is all GPU time.
 -- grain: trace_id, device, step, category, subcategory, rollup
 WITH booked AS (
     SELECT
@@ -11,7 +11,10 @@ WITH booked AS (
 
 SELECT
     booked.*,
-    share_of(booked.busy_ns, sum(booked.busy_ns) OVER (PARTITION BY booked.trace_id, booked.device, booked.step)) AS busy_share,
+    share_of(
+        booked.busy_ns, sum(booked.busy_ns) OVER (PARTITION BY booked.trace_id, booked.device, booked.step)
+    ) AS busy_share,
     share_of(booked.exposed_ns, steps.wall_ns) AS wall_share
 FROM booked
-LEFT JOIN steps ON booked.trace_id = steps.trace_id AND booked.device = steps.device AND booked.step = steps.step
+LEFT JOIN steps
+    ON booked.trace_id = steps.trace_id AND booked.device = steps.device AND booked.step = steps.step

@@ -1,6 +1,7 @@
--- Waiting in the collectives of a step, and who was waited for. Exactly: dur = floor + wait + first_wait + jitter, over the collectives
--- that are compared. The straggler is the rank for which, in the collectives that this rank took part in, others waited longest;
--- late_category is the work, or idle time, of which it had most more than the mean of the others before the collectives where it came last.
+-- Waiting in the collectives of a step, and its cause, in ns. Exactly: dur = floor + wait + first_wait +
+-- jitter, over the collectives that are compared. The straggler is the rank for which the others waited
+-- longest, in the collectives that this rank took part in; late_category is the category (or idle) with the
+-- largest excess over the mean of the other ranks, before the collectives where the straggler arrived last.
 -- grain: trace_id, device, step
 WITH call AS (
     SELECT
@@ -36,7 +37,7 @@ own AS (
     GROUP BY run_id, source, trace_id, rank, device, step, recording, match_id
 ),
 
--- What the others waited for the last rank, in each collective.
+-- Time that the others waited for the last rank, in each collective.
 call_cause AS (
     SELECT recording, match_id, communicator, call, last_rank, sum(wait_ns)::BIGINT AS caused_ns
     FROM call
@@ -69,11 +70,20 @@ surplus AS (
         call.match_id,
         call_cause.last_rank,
         work.category,
-        sum(CASE WHEN call.rank = call_cause.last_rank THEN work.work_ns ELSE -work.work_ns / (call.group_size - 1) END) AS more_ns
+        sum(
+            CASE
+                WHEN call.rank = call_cause.last_rank THEN work.work_ns
+                ELSE -work.work_ns / (call.group_size - 1)
+            END
+        ) AS more_ns
     FROM call
     INNER JOIN call_cause USING (recording, match_id, communicator, call)
     INNER JOIN int_lead_work AS work
-        ON call.trace_id = work.trace_id AND call.device = work.device AND call.step = work.step AND call.place = work.place
+        ON
+            call.trace_id = work.trace_id
+            AND call.device = work.device
+            AND call.step = work.step
+            AND call.place = work.place
     GROUP BY call.recording, call.match_id, call_cause.last_rank, work.category
 ),
 
@@ -81,7 +91,9 @@ late AS (
     SELECT recording, match_id, last_rank, category AS late_category, round(more_ns)::BIGINT AS late_ns
     FROM surplus
     WHERE more_ns > 0
-    QUALIFY row_number() OVER (PARTITION BY recording, match_id, last_rank ORDER BY more_ns DESC, category ASC) = 1
+    QUALIFY
+        row_number() OVER (PARTITION BY recording, match_id, last_rank ORDER BY more_ns DESC, category ASC)
+        = 1
 )
 
 SELECT
@@ -93,7 +105,8 @@ SELECT
     own.step,
     own.match_id,
     steps.phase,
-    coalesce(bool_and(steps.is_complete) OVER (PARTITION BY own.recording, own.match_id), FALSE) AS is_complete,
+    coalesce(bool_and(steps.is_complete) OVER (PARTITION BY own.recording, own.match_id), FALSE)
+        AS is_complete,
     own.calls,
     own.compared,
     own.flagged,
@@ -111,5 +124,13 @@ SELECT
 FROM own
 INNER JOIN steps USING (trace_id, device, step)
 LEFT JOIN straggler USING (trace_id, device, step)
-LEFT JOIN caused ON own.recording = caused.recording AND own.match_id = caused.match_id AND straggler.straggler_rank = caused.last_rank
-LEFT JOIN late ON own.recording = late.recording AND own.match_id = late.match_id AND straggler.straggler_rank = late.last_rank
+LEFT JOIN caused
+    ON
+        own.recording = caused.recording
+        AND own.match_id = caused.match_id
+        AND straggler.straggler_rank = caused.last_rank
+LEFT JOIN late
+    ON
+        own.recording = late.recording
+        AND own.match_id = late.match_id
+        AND straggler.straggler_rank = late.last_rank

@@ -1,7 +1,7 @@
--- The closing line of the books of each device: exposed + idle + unknown = end - start, exactly, steps or no steps.
--- Exposed is summed over activities, idle over the gaps between stretches of work, so that neither is a remainder.
--- Where a step lost records, nobody knows whether the device was idle: gaps in it, and between the step before and it, are
--- unknown.
+-- The balance of each device: exposed + idle + unknown = end - start, exactly, with or without steps, in ns.
+-- Exposed is summed over activities, idle over the gaps between busy intervals, so neither is a remainder.
+-- Where a step lost records it is unknown whether the device was idle: gaps in it, and between the previous
+-- step and it, are unknown.
 -- grain: trace_id, device
 WITH booked AS (
     SELECT
@@ -12,10 +12,10 @@ WITH booked AS (
     GROUP BY ALL
 ),
 
-island AS (
+busy_or_edge AS (
     SELECT trace_id, device, start_ns, end_ns FROM int_busy_interval WHERE level = 3
     UNION ALL
-    -- Activities without duration that stand alone before or behind all others bound the time line too.
+    -- Activities without duration before or after all others bound the timeline too.
     SELECT booked.trace_id, booked.device, instant.at_ns AS start_ns, instant.at_ns AS end_ns
     FROM booked
     CROSS JOIN unnest([booked.start_ns, booked.end_ns]) AS instant (at_ns)
@@ -25,9 +25,10 @@ gap AS (
     SELECT
         trace_id, device,
         start_ns - max(end_ns) OVER (
-            PARTITION BY trace_id, device ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            PARTITION BY trace_id, device
+            ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS idle_ns
-    FROM island
+    FROM busy_or_edge
 ),
 
 idle AS (
@@ -48,7 +49,8 @@ window_of AS (
     WINDOW
         in_order AS (PARTITION BY step.trace_id, step.device ORDER BY step.start_ns, step.step),
         before_it AS (
-            PARTITION BY step.trace_id, step.device ORDER BY step.start_ns, step.step ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            PARTITION BY step.trace_id, step.device
+            ORDER BY step.start_ns, step.step ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         )
 ),
 

@@ -1,4 +1,4 @@
--- GPU activities with their end; correlation 0 means "no link" (RCCL), so it is NULL here.
+-- GPU activities with their end. Correlation 0 means that no launch is linked (RCCL), so it becomes NULL.
 -- grain: trace_id, activity_id
 SELECT
     activity.trace_id,

@@ -1,6 +1,6 @@
--- CPU-side annotations. The GPU twins are left out: one annotation has a twin on every stream it touched, with an end
--- that is not the step's (pytorch/kineto 1022), so they never count as steps nor as GPU time. A range still open when
--- recording stopped ends with the trace's last launch or activity.
+-- CPU-side annotations. Their GPU twins are left out: an annotation has a twin on every stream it touched,
+-- whose end is not the step's (pytorch/kineto 1022), so twins never count as steps or as GPU time. A range
+-- that is still open when recording stops ends with the trace's last launch or activity.
 -- grain: one annotation
 WITH recorded AS (
     SELECT trace_id, max(end_ns) AS end_ns

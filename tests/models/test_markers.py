@@ -164,7 +164,7 @@ def _with(text: str, tmp_path: Path, *names: str) -> list[tuple[Any, ...]]:
     notes: list[Row] = [
         {"name": name, "start_ns": 100 * n, "dur_ns": 50} for n, name in enumerate(names, start=1)
     ]
-    tables = {"raw.annotation": notes, "raw.trace": [{}]}
+    tables: dict[str, list[Row]] = {"raw.annotation": notes, "raw.trace": [{}]}
     with build_all(tables, load_rules(user_markers=file), ["int_marked_pass"]) as con:
         return con.execute("SELECT step, label, engine, phase FROM int_marked_pass ORDER BY ALL").fetchall()
 
@@ -205,7 +205,7 @@ def test_a_users_scope_joins_its_markers(tmp_path: Path) -> None:
         {"name": "pass 1", "start_ns": 10, "dur_ns": 20},
         {"name": "pass 1", "start_ns": 50, "dur_ns": 20},
     ]
-    tables = {"raw.annotation": notes, "raw.trace": [{}]}
+    tables: dict[str, list[Row]] = {"raw.annotation": notes, "raw.trace": [{}]}
     with build_all(tables, load_rules(user_markers=file), ["int_marked_pass"]) as con:
         assert con.execute("SELECT markers FROM int_marked_pass").fetchall() == [(2,)]
 

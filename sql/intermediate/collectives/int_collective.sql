@@ -1,8 +1,9 @@
--- Every communication kernel with its place in its step. `part` says where: before_layers, after_layers; in a layer
--- before_attention, after_attention, after_mlp, after_moe, by what of the layer started before it; draft for kernels of draft
--- models; unknown where the order of kernels proves no layers. `place` is its number among the step's communication kernels.
--- The second kernel of an all-reduce that is made of two (`is_half`) has the number of the first. `is_early`: it started before what
--- came before it on its stream had ended (programmatic launch), so that its start is no arrival.
+-- Every communication kernel with its position in its step. `part` is where it runs: before_layers or
+-- after_layers; within a layer before_attention, after_attention, after_mlp or after_moe, by what of the
+-- layer started before it; draft for kernels of draft models; unknown where the order of kernels proves no
+-- layers. `place` is its number among the step's communication kernels. The second kernel of an all-reduce
+-- that consists of two (`is_half`) has the number of the first. `is_early`: it started before the previous
+-- kernel on its stream had ended (programmatic launch), so its start is not its arrival.
 -- grain: trace_id, activity_id (communication kernels only)
 WITH kernel AS (
     SELECT
@@ -46,7 +47,7 @@ communication AS (
     SELECT
         kernel.*,
         placed.step,
-        -- activity_id counts along each stream.
+        -- activity_id numbers the activities of each stream in order.
         coalesce(before_it.end_ns > kernel.start_ns, FALSE) AS is_early,
         regexp_matches(kernel.name, 'rmsNormLamport|local_device_load_rmsnorm') AS is_half
     FROM kernel
@@ -85,14 +86,17 @@ SELECT
     call.dur_ns,
     CASE
         WHEN call.step IS NOT NULL THEN sum((NOT call.is_half)::INTEGER) OVER (
-            PARTITION BY call.trace_id, call.device, call.step ORDER BY call.start_ns, call.activity_id ROWS UNBOUNDED PRECEDING
+            PARTITION BY call.trace_id, call.device, call.step
+            ORDER BY call.start_ns, call.activity_id ROWS UNBOUNDED PRECEDING
         ) - 1
     END::BIGINT AS place
 FROM communication AS call
 LEFT JOIN int_layer AS layer ON call.trace_id = layer.trace_id AND call.activity_id = layer.activity_id
 LEFT JOIN layer_span
     ON
-        layer.trace_id = layer_span.trace_id AND layer.device = layer_span.device AND layer.step = layer_span.step
+        layer.trace_id = layer_span.trace_id
+        AND layer.device = layer_span.device
+        AND layer.step = layer_span.step
         AND layer.layer = layer_span.layer
 LEFT JOIN int_draft AS draft ON call.trace_id = draft.trace_id AND call.activity_id = draft.activity_id
 LEFT JOIN int_role AS role ON call.trace_id = role.trace_id AND call.activity_id = role.activity_id

@@ -1,4 +1,4 @@
--- Each activity beside the call that launched it and the operators around that call, where the trace has them.
+-- Each activity with the call that launched it and the operators around that call, where the trace has them.
 -- grain: trace_id, activity_id
 SELECT
     activity.*,

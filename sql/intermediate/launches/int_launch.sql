@@ -1,4 +1,4 @@
--- Calls that launched GPU work, with how much each launched.
+-- Calls that launched GPU work, with the number of activities that each launched.
 -- grain: trace_id, correlation
 SELECT
     trace_id,

@@ -1,7 +1,8 @@
--- The CPU operators that were open on the launching thread when a call was made: the innermost, and all of them, outermost first.
--- Operators nest per thread, so the operator at each depth up to the thread's is the last one opened at that depth.
--- Of two with the same start the longer is the outer one, of twins the one with the lower id.
--- (External ids are not used otherwise: torch 1.13 to 2.5 wrote other numbers there; kineto 63675439, 955af497.)
+-- The CPU operators that were open on the launching thread at the time of a call: the innermost, and all of
+-- them, outermost first. Operators nest per thread, so the operator at each depth up to the thread's depth
+-- is the last one opened at that depth. Of two with the same start the longer is the outer one; of twins the
+-- one with the lower id. (External ids are not used otherwise: torch 1.13 to 2.5 wrote other numbers there;
+-- kineto 63675439, 955af497.)
 -- grain: trace_id, correlation
 WITH operator AS (
     SELECT trace_id, pid, tid, name, start_ns, start_ns + dur_ns AS end_ns, dur_ns, external_id
@@ -57,7 +58,8 @@ deep AS (
     SELECT
         *,
         sum(change) OVER (
-            PARTITION BY trace_id, pid, tid ORDER BY at_ns, sort_order, tie, twin NULLS FIRST, name NULLS FIRST
+            PARTITION BY trace_id, pid, tid
+            ORDER BY at_ns, sort_order, tie, twin NULLS FIRST, name NULLS FIRST
             ROWS UNBOUNDED PRECEDING
         ) AS depth
     FROM mark
@@ -65,15 +67,15 @@ deep AS (
 
 opened AS (SELECT trace_id, pid, tid, depth, at_ns, end_ns, name FROM deep WHERE sort_order = 1),
 
-asked AS (SELECT trace_id, pid, tid, depth, at_ns, correlation FROM deep WHERE sort_order = 2),
+call AS (SELECT trace_id, pid, tid, depth, at_ns, correlation FROM deep WHERE sort_order = 2),
 
 level AS (
     SELECT trace_id, pid, tid, at_ns, correlation, depth, unnest(range(1, depth::BIGINT + 1)) AS level
-    FROM asked
+    FROM call
 ),
 
--- Operators that cross instead of nesting could lead to one that has ended; it is left out.
-held AS (
+-- Operators that cross instead of nesting could lead to an operator that has ended; it is left out.
+open_operator AS (
     SELECT level.trace_id, level.correlation, level.depth, level.level, opened.name
     FROM level
     ASOF JOIN opened
@@ -88,5 +90,5 @@ SELECT
     correlation,
     max(name) FILTER (WHERE level = depth) AS op,
     string_agg(name, chr(10) ORDER BY level) AS ops
-FROM held
+FROM open_operator
 GROUP BY trace_id, correlation

@@ -1,6 +1,6 @@
--- The step that made each launch: the last step begun before it on the same thread (an annotation, a graph replay where there
--- are none, or an unmarked pass), else (a thread that begins no steps) on any thread. Sampling is launched behind the
--- annotation's end, so a step lasts until the next begins.
+-- The step that made each launch: the last step that began before it on the same thread (an annotation, a
+-- graph replay where there are none, or an unmarked pass), else, on a thread that begins no steps, on any
+-- thread. Sampling is launched after the annotation's end, so a step lasts until the next one begins.
 -- grain: trace_id, correlation
 WITH begin_at AS (SELECT trace_id, step, pid, tid, start_ns FROM int_step_begin WHERE method <> 'pattern'),
 

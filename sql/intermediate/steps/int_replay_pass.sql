@@ -1,7 +1,8 @@
--- Forward passes seen in CUDA/HIP graph replays, without annotations. A replay begins a new pass unless attention, and
--- nothing of an MLP, was launched eagerly since the replay before: so the pieces of a piecewise pass (attention runs between
--- them) stay together, and an eager pass between two replays does not glue them. The passes with most layers anchor steps;
--- smaller ones behind an anchor (draft models) belong to its step.
+-- Forward passes found in CUDA/HIP graph replays, without annotations. A replay begins a new pass unless
+-- attention, and no part of an MLP, was launched eagerly since the previous replay: this keeps the pieces of
+-- a piecewise pass together (attention runs between them), and an eager pass between two replays does not
+-- join them. The passes with the most layers begin steps; smaller ones after such a pass (draft models)
+-- belong to its step.
 -- grain: trace_id, step
 WITH launched AS (
     SELECT
@@ -36,7 +37,8 @@ replay AS (
     SELECT
         *,
         coalesce(
-            eager_attentions = lag(eager_attentions) OVER in_order OR eager_mlps > lag(eager_mlps) OVER in_order,
+            eager_attentions = lag(eager_attentions) OVER in_order
+            OR eager_mlps > lag(eager_mlps) OVER in_order,
             TRUE
         ) AS is_begin
     FROM counted
@@ -47,7 +49,8 @@ replay AS (
 numbered AS (
     SELECT
         *,
-        sum(is_begin::INTEGER) OVER (PARTITION BY trace_id ORDER BY launch_ns, correlation ROWS UNBOUNDED PRECEDING) AS pass
+        sum(is_begin::INTEGER)
+            OVER (PARTITION BY trace_id ORDER BY launch_ns, correlation ROWS UNBOUNDED PRECEDING) AS pass
     FROM replay
 ),
 
@@ -77,14 +80,16 @@ sized AS (
 judged AS (
     SELECT
         *,
-        CASE WHEN most_layers > 0 THEN layers * 2 >= most_layers ELSE activities * 2 >= most_activities END AS is_anchor
+        CASE WHEN most_layers > 0 THEN layers * 2 >= most_layers ELSE activities * 2 >= most_activities END
+            AS is_anchor
     FROM sized
 ),
 
 stepped AS (
     SELECT
         *,
-        sum(is_anchor::INTEGER) OVER (PARTITION BY trace_id ORDER BY pass ROWS UNBOUNDED PRECEDING) - 1 AS step
+        sum(is_anchor::INTEGER) OVER (PARTITION BY trace_id ORDER BY pass ROWS UNBOUNDED PRECEDING)
+        - 1 AS step
     FROM judged
 )
 

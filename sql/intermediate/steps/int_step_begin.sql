@@ -1,6 +1,6 @@
--- Where steps begin, by the most trusted method that a trace allows: annotations, else graph replays, else the order of
--- kernels; with the passes that nothing marks between them, numbered by time. `device` is set where the method works per device
--- (pattern); NULL: the step is the whole trace's.
+-- Where steps begin, by the most trusted method that a trace allows: annotations, else graph replays, else
+-- the order of kernels; with the unmarked passes between them, numbered by time. `device` is set where the
+-- method works per device (pattern); NULL: the step is the whole trace's.
 -- grain: trace_id, device, step
 WITH annotated AS (
     SELECT
@@ -27,7 +27,17 @@ WITH annotated AS (
 ),
 
 replayed AS (
-    SELECT trace_id, NULL::INTEGER AS device, step, 'graph' AS method, pid, tid, start_ns, end_ns, phase, confidence
+    SELECT
+        trace_id,
+        NULL::INTEGER AS device,
+        step,
+        'graph' AS method,
+        pid,
+        tid,
+        start_ns,
+        end_ns,
+        phase,
+        confidence
     FROM int_replay_pass
     ANTI JOIN annotated USING (trace_id)
 ),
@@ -55,7 +65,7 @@ unmarked AS (
         foreign_pass.start_ns,
         foreign_pass.start_ns AS end_ns,
         foreign_pass.phase,
-        -- Its size says that it is a pass; nothing says what it served.
+        -- Its size shows that it is a pass; nothing shows what it served.
         0.6::DOUBLE AS confidence
     FROM int_foreign_pass AS foreign_pass
     INNER JOIN used USING (trace_id)

@@ -1,4 +1,4 @@
--- Time covered by any activity on the device, up to each step's start, end and wall end.
+-- Time covered by any activity on the device, up to each step's start, end and wall end, in ns.
 -- grain: trace_id, device, step
 WITH step AS (SELECT * FROM int_step_window),
 

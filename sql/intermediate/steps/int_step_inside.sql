@@ -1,5 +1,6 @@
--- Exposed time that a step's own activities spend inside its own wall (first kernel to the next step's first kernel).
--- Only activities that reach beyond the wall need the covered time looked up; the others are inside or outside as a whole.
+-- Exposed time that a step's own activities spend inside its own wall (its first kernel to the next step's
+-- first kernel), in ns. Only activities that cross the wall need the covered time; the others are entirely
+-- inside or outside.
 -- grain: trace_id, device, step
 WITH activity AS (
     SELECT exposed.*, placed.step, step.start_ns AS wall_start_ns, step.next_ns AS wall_end_ns
@@ -23,7 +24,13 @@ part AS (
 ),
 
 edge AS (
-    SELECT trace_id, activity_id, device, owner - 1 AS level, unnest([from_ns, to_ns]) AS at_ns, unnest([-1, 1]) AS sign
+    SELECT
+        trace_id,
+        activity_id,
+        device,
+        owner - 1 AS level,
+        unnest([from_ns, to_ns]) AS at_ns,
+        unnest([-1, 1]) AS sign
     FROM part
 ),
 

@@ -1,5 +1,6 @@
--- The padded number of tokens that a step's graph replays: the grid of the kernel that writes the KV cache, one block a token
--- (vLLM's concat_and_cache_mla and reshape_and_cache), which a captured graph replays at its padded size whatever the batch.
+-- The padded number of tokens of a step's graph replay: the grid of the kernel that writes the KV cache, one
+-- block per token (vLLM's concat_and_cache_mla and reshape_and_cache), which a captured graph replays at its
+-- padded size for any batch.
 -- grain: trace_id, step
 WITH cache_write AS (
     SELECT

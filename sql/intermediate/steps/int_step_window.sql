@@ -1,5 +1,5 @@
--- The time line of each step on each device: from its first kernel (input copies run ahead, inside the step before) to its
--- last end, and to the first kernel of the next step there.
+-- The timeline of each step on each device: from its first kernel (input copies run early, inside the
+-- previous step) to its last end, and to the first kernel of the next step there.
 -- grain: trace_id, device, step
 WITH activity AS (
     SELECT
@@ -43,6 +43,8 @@ lag AS (
 SELECT
     by_step.*,
     lag.launch_lag_p50_ns,
-    lead(by_step.start_ns) OVER (PARTITION BY by_step.trace_id, by_step.device ORDER BY by_step.start_ns, by_step.step) AS next_ns
+    lead(by_step.start_ns)
+        OVER (PARTITION BY by_step.trace_id, by_step.device ORDER BY by_step.start_ns, by_step.step)
+        AS next_ns
 FROM by_step
 LEFT JOIN lag USING (trace_id, device, step)

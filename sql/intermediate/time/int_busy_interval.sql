@@ -1,5 +1,5 @@
--- Stretches without a gap of all activities whose owner class is at most `level`, with the time covered before each.
--- Covered time up to any instant is then one ASOF lookup away.
+-- Intervals without a gap of all activities whose owner class is at most `level`, with the time covered
+-- before each, in ns. The macro covered_at looks up the covered time before any instant.
 -- grain: trace_id, device, level, start_ns
 WITH level AS (SELECT unnest([1, 2, 3]) AS level),
 
@@ -10,7 +10,7 @@ activity AS (
     WHERE own.end_ns > own.start_ns
 ),
 
-behind AS (
+earlier AS (
     SELECT
         trace_id,
         device,
@@ -23,10 +23,13 @@ behind AS (
     FROM activity
 ),
 
--- An island begins where all that started before has ended, and ends where all that started before the next one has ended.
-begun AS (SELECT * FROM behind WHERE covered_until_ns IS NULL OR start_ns > covered_until_ns),
+-- An interval begins where all earlier activities have ended, and ends where all activities that started
+-- before the next interval have ended.
+begun AS (SELECT * FROM earlier WHERE covered_until_ns IS NULL OR start_ns > covered_until_ns),
 
-last_end AS (SELECT trace_id, device, level, max(end_ns) AS end_ns FROM activity GROUP BY trace_id, device, level)
+last_end AS (
+    SELECT trace_id, device, level, max(end_ns) AS end_ns FROM activity GROUP BY trace_id, device, level
+)
 
 SELECT
     begun.trace_id,
@@ -34,11 +37,15 @@ SELECT
     begun.level,
     begun.start_ns,
     coalesce(lead(begun.covered_until_ns) OVER in_order, last_end.end_ns) AS end_ns,
-    -- Covered is what has passed since the first island, less the gaps.
+    -- Covered time is the time since the first interval, less the gaps.
     (
         begun.start_ns - first_value(begun.start_ns) OVER in_order
         - sum(coalesce(begun.start_ns - begun.covered_until_ns, 0)) OVER in_order
     )::BIGINT AS covered_ns
 FROM begun
 INNER JOIN last_end USING (trace_id, device, level)
-WINDOW in_order AS (PARTITION BY begun.trace_id, begun.device, begun.level ORDER BY begun.start_ns ROWS UNBOUNDED PRECEDING)
+WINDOW
+    in_order AS (
+        PARTITION BY begun.trace_id, begun.device, begun.level
+        ORDER BY begun.start_ns ROWS UNBOUNDED PRECEDING
+    )

@@ -1,5 +1,6 @@
--- Each activity's own stretch within its owner class (1 compute, 2 communication, 3 copies): from where all that started
--- before it have ended. Stretches of one class never overlap, and together they are the union of the class.
+-- Each activity's own segment within its owner class (1 compute, 2 communication, 3 copies): it begins where
+-- all activities that started earlier have ended. Segments of one class never overlap, and together they are
+-- the union of the class.
 -- grain: trace_id, activity_id
 WITH activity AS (
     SELECT rule.trace_id, rule.activity_id, rule.device, rule.start_ns, rule.end_ns, category.owner

@@ -1,6 +1,7 @@
--- The devices that took part in one run at one time, so that their collectives can be matched: all of a source where each rank
--- is there once, else those of one file (one nsys report, one merged trace) where each rank is there once in every file.
--- Otherwise `recording` is NULL: replicas that all call themselves rank 0, or unknown ranks, cannot be told apart.
+-- The devices that took part in one run at one time, so that their collectives can be matched: all devices
+-- of a source in which each rank occurs once, else those of one file (an nsys report, a merged trace) if
+-- each rank occurs once in every file. Otherwise `recording` is NULL: replicas that are all labeled rank 0,
+-- or unknown ranks, are indistinguishable.
 -- grain: trace_id, device (devices with communication only)
 WITH member AS (
     SELECT DISTINCT trace_id, device FROM int_collective
@@ -23,7 +24,7 @@ counted AS (
     INNER JOIN raw.trace AS trace USING (trace_id)
 ),
 
-told AS (
+labeled AS (
     SELECT
         *,
         CASE
@@ -48,5 +49,5 @@ SELECT
     devices,
     count(*) OVER in_recording AS ranks,
     greatest(count(*) OVER in_recording, coalesce(max(world_size) OVER in_recording, 0)) AS world_size
-FROM told
+FROM labeled
 WINDOW in_recording AS (PARTITION BY source, recording)

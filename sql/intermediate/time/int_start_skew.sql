@@ -1,6 +1,7 @@
--- First steps in which a collective waited for another rank's profiler to start: one communication kernel of 5 ms or more
--- that takes at least 20 times the median of its name in the same step. (Recorded: 9 to 17 ms where others take 7 us.)
--- Compared within the step, so that a large prefill, whose collectives are all long, is not taken for it.
+-- First steps in which a collective waited for another rank's profiler to start: one communication kernel of
+-- start_skew_ns or more that takes at least start_skew_factor times the median of its name in the same step.
+-- The comparison is within the step, so that a large prefill, whose collectives are all long, is not
+-- mistaken for skew.
 -- grain: trace_id, step
 WITH first_step AS (
     SELECT trace_id, min(step) AS step
