@@ -10,10 +10,10 @@ demo: $(READY)
 	$(BIN)/stepledger --home "$${STEPLEDGER_HOME:-warehouse}" demo
 
 test: $(READY)
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist loadfile
 
 check: $(READY) lint
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .

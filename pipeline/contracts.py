@@ -1,12 +1,11 @@
-"""Contracts: schemas/*.toml are the one description of every table, used for landing, building, checking and
-docs."""
+"""Contracts: schemas/ describes every table, for landing, building, checking and documentation."""
 
 from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import duckdb
 
@@ -14,16 +13,18 @@ from pipeline.errors import ContractError
 from pipeline.resources import resource
 
 CONTRACT_VERSION = 4
-"""Raised when a table is added, or its columns or their meaning change: marts of an older version are
-rebuilt."""
+"""Incremented when a table is added, or its columns or their meaning change: older marts are rebuilt."""
 
 Layer = Literal["raw", "marts", "config", "quality"]
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: DuckDB type, what it holds, whether NULL is allowed, its range or set (`values_from`:
-    categories or rollups)."""
+    """One column: its DuckDB type, meaning, range and allowed values.
+
+    `values_from`: the allowed values are the names in schemas/categories.toml (`categories`, `rollups`) or in
+    schemas/interconnects.toml (`interconnects`).
+    """
 
     name: str
     type: str
@@ -46,22 +47,22 @@ class Contract:
     columns: tuple[Column, ...]
 
     def select_list(self) -> str:
-        """The columns, cast to their types, in order: the last SELECT of whatever writes this table."""
+        """The columns, cast to their types, in order: the last SELECT of a writer of this table."""
         return ", ".join(f'"{c.name}"::{c.type} AS "{c.name}"' for c in self.columns)
 
     def empty_query(self) -> str:
-        """A query of this table's shape with no row (a view needs at least one file of it)."""
+        """A query with this table's columns and no row (a view needs at least one file)."""
         return "SELECT " + ", ".join(f'NULL::{c.type} AS "{c.name}"' for c in self.columns) + " LIMIT 0"
 
     def check(self, con: duckdb.DuckDBPyConnection, relation: str, *, strict_nulls: bool = True) -> None:
-        """Hold `relation` (a table or a table function call) to this contract.
+        """Check `relation` (a table or a call of a table function) against this contract.
 
-        Raises ContractError that names the first difference: a column, its type, a NULL, or a repeated key.
+        Raises ContractError with the first difference: a column, its type, a NULL, or a repeated key.
         """
         try:
             found = [(r[0], r[1]) for r in con.sql(f"DESCRIBE SELECT * FROM {relation}").fetchall()]
         except duckdb.Error as error:
-            raise ContractError(f"{self.layer}.{self.table}: not there, or no table: {error}") from error
+            raise ContractError(f"{self.layer}.{self.table}: cannot be read: {error}") from error
         wanted = [(c.name, c.type) for c in self.columns]
         if found != wanted:
             diff = sorted(set(wanted) ^ set(found)) or "the order of columns"
@@ -72,7 +73,7 @@ class Contract:
             row = con.sql(f"SELECT {counts} FROM {relation}").fetchall()[0]
             bad = {name: n for name, n in zip(required, row, strict=True) if n}
             if bad:
-                raise ContractError(f"{self.layer}.{self.table}: NULL where schemas/ says never: {bad}")
+                raise ContractError(f"{self.layer}.{self.table}: NULL in columns that are never NULL: {bad}")
         key = [k for k in self.grain if k in dict(wanted)]
         if key and strict_nulls:
             names = ", ".join(f'"{k}"' for k in key)
@@ -83,6 +84,35 @@ class Contract:
                 raise ContractError(f"{self.layer}.{self.table}: {names} is not unique: {dup[0]}")
 
 
+@dataclass(frozen=True)
+class Shared:
+    """schemas/columns.toml: lists of values, and columns, by name."""
+
+    values: dict[str, list[str]]
+    columns: dict[str, dict[str, Any]]
+
+    def column(self, entry: str | dict[str, Any]) -> Column:
+        """A table's entry: the name of a shared column, or fields that add to it or replace them."""
+        own = {"name": entry} if isinstance(entry, str) else entry
+        fields = self.columns.get(own["name"], {}) | own
+        values = fields.pop("values", [])
+        if (listed := fields.get("values_from")) in self.values:
+            values = self.values[fields.pop("values_from")]
+        elif listed not in (None, "categories", "rollups", "interconnects"):
+            raise ContractError(f"schemas/: {own['name']}: values_from = {listed!r} is not in columns.toml")
+        values = (*values, *fields.pop("more_values", ()))
+        try:
+            return Column(**fields, values=values)
+        except TypeError as error:
+            raise ContractError(f"schemas/: {own['name']}: {error}; is it in columns.toml?") from error
+
+
+@cache
+def _shared() -> Shared:
+    text = (resource("schemas") / "columns.toml").read_text(encoding="utf-8")
+    return Shared(**tomllib.loads(text))
+
+
 def _read(layer: Layer, text: str) -> Contract:
     data = tomllib.loads(text)
     return Contract(
@@ -90,7 +120,7 @@ def _read(layer: Layer, text: str) -> Contract:
         layer=layer,
         doc=data["doc"],
         grain=tuple(data["grain"]),
-        columns=tuple(Column(**{**c, "values": tuple(c.get("values", ()))}) for c in data["columns"]),
+        columns=tuple(_shared().column(entry) for entry in data["columns"]),
     )
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
+from functools import cache
 from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
@@ -20,15 +21,13 @@ from pipeline import session
 from pipeline.errors import ExitCode, UsageError
 
 READ_MEMORY = "2GB"
-"""Memory of a session that reads the database of views: it spills beyond, and is refused what cannot be
-spilled."""
+"""Memory of a session that reads the database of views: beyond it spills, and fails where it cannot spill."""
 STOP_S = 2.0
-"""How long a statement may take to stop. DuckDB looks for an interrupt between chunks of rows, not inside one
-function call."""
+"""How long a statement may take to stop. DuckDB checks for an interrupt between chunks of rows, not inside
+one function call."""
 _T = TypeVar("_T")
 _OFFLINE = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
-"""Extensions are never fetched: where our users are there is often no network, and a missing one must say
-so."""
+"""Extensions are never downloaded: many users have no network, and a missing extension must be reported."""
 
 
 NO_SELF_JOINED_WINDOWS = "SET disabled_optimizers = 'window_self_join'"
@@ -57,8 +56,17 @@ def working(spill: Path, *, threads: int, memory_limit: str) -> duckdb.DuckDBPyC
 
 
 def in_memory() -> duckdb.DuckDBPyConnection:
-    """A connection for a few small files, or none: an in-memory database as DuckDB makes it, offline."""
-    return duckdb.connect(config={**_OFFLINE})
+    """A connection for a few small files, or none; it makes no tables.
+
+    Opening a database takes 20 ms, so a process has one.
+    """
+    return _small(os.getpid()).cursor()
+
+
+@cache
+def _small(_process: int) -> duckdb.DuckDBPyConnection:
+    # Files are replaced under their names, so nothing of them may be kept.
+    return duckdb.connect(config={**_OFFLINE, "threads": 1, "enable_external_file_cache": False})
 
 
 def database(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
@@ -74,11 +82,11 @@ def database(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
 
 
 class Patience:
-    """Waits for calls into DuckDB that may last: each runs in a thread of its own, so that Ctrl-C and the
-    limit find who waits awake.
+    """Waits for long calls into DuckDB: each runs in a thread of its own, so that the waiting thread can
+    react to Ctrl-C and the limit.
 
-    The limit counts from here on, over all calls and what is done between them; 0 is none. What then cannot
-    be stopped ends the process, after the folders of its sessions are removed.
+    The limit starts now and covers all calls and what is done between them; 0 is none. A call that cannot be
+    stopped then ends the process, after the folders of its sessions are removed.
     """
 
     def __init__(self, limit_s: float, advice: str) -> None:
@@ -107,13 +115,13 @@ class Patience:
 def _carry_out(call: Callable[[], _T], result: Future[_T]) -> None:
     try:
         result.set_result(call())
-    except BaseException as error:  # who waits raises it
+    except BaseException as error:  # raised again by the waiting thread
         result.set_exception(error)
 
 
 def _stop(result: Future[Any], interrupt: Callable[[], None], code: ExitCode, text: str) -> None:
-    """Interrupt a call until it ends; one that does not end is left behind with the process, since closing
-    would wait for it."""
+    """Interrupt a call until it ends; one that does not end takes the process with it, since closing would
+    wait for it."""
     try:
         latest = time.monotonic() + STOP_S
         while time.monotonic() < latest:

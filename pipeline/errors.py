@@ -30,28 +30,28 @@ class StepledgerError(Exception):
 
 
 class UsageError(StepledgerError):
-    """The command was asked for something it cannot do."""
+    """The command cannot do what its arguments request."""
 
     exit_code = ExitCode.USAGE
 
 
 class HomeError(StepledgerError):
-    """The home cannot take what would be written (its disk is full, its permissions changed), or the cluster
-    that should write it fails. Nothing is lost by it."""
+    """The home cannot be written (its disk is full, its permissions changed), or the cluster that should
+    write it fails. No data is lost."""
 
     exit_code = ExitCode.USAGE
 
 
 class WorkerDied(StepledgerError):
-    """The process that did a piece of work was killed, and again when it did that piece alone."""
+    """The process that did a task was killed, and killed again when it did that task alone."""
 
 
-_HOME_TROUBLE = {
+_HOME_PROBLEMS = {
     errno.ENOSPC: "its disk is full",
     errno.EDQUOT: "its quota is used up",
     errno.EROFS: "it is read-only",
 }
-_HOME_TEXTS = {os.strerror(number): trouble for number, trouble in _HOME_TROUBLE.items()}
+_HOME_TEXTS = {os.strerror(number): problem for number, problem in _HOME_PROBLEMS.items()}
 _WRITE_FAILED = re.compile(rf'\\?": ({"|".join(map(re.escape, _HOME_TEXTS))})(?:",|$)')
 """How DuckDB ends what it reports of a file that it could not write: the path in quotes, then the text of
 errno."""
@@ -59,12 +59,12 @@ _NO_ROOM_TO_SPILL = "Out of Memory Error: failed to offload data block"
 
 
 def home_trouble(error: BaseException) -> str | None:
-    """What is wrong with the home, if this error, or one that caused it, says that.
+    """What is wrong with the home, if this error, or one that caused it, is about the home.
 
-    An OSError says it by its errno. DuckDB has words only: they count in its own I/O errors, where it puts
-    them. No other text counts, since it may quote a file.
+    An OSError has an errno. DuckDB has text only: it counts in DuckDB's own I/O errors, at a fixed position.
+    No other text counts, since it may quote a file.
     """
-    return next((found for one in causes(error) if (found := _trouble(one)) is not None), None)
+    return next((found for one in causes(error) if (found := _problem(one)) is not None), None)
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
@@ -77,9 +77,9 @@ def causes(error: BaseException) -> Iterator[BaseException]:
         at = at.__cause__ or at.__context__
 
 
-def _trouble(error: BaseException) -> str | None:
+def _problem(error: BaseException) -> str | None:
     if isinstance(error, OSError):
-        return _HOME_TROUBLE.get(error.errno or 0)
+        return _HOME_PROBLEMS.get(error.errno or 0)
     duckdb = sys.modules.get("duckdb")  # not imported here: commands that need no database start without it
     if duckdb is None:
         return None
@@ -87,7 +87,7 @@ def _trouble(error: BaseException) -> str | None:
         found = _WRITE_FAILED.search(str(error))
         return _HOME_TEXTS[found[1]] if found else None
     if isinstance(error, duckdb.OutOfMemoryException) and str(error).startswith(_NO_ROOM_TO_SPILL):
-        return "its disk has no room for what does not fit into memory"
+        return "its disk has no space for data that does not fit in memory"
     return None
 
 
@@ -113,19 +113,19 @@ def _trace_error(
 
 
 class UnfinishedFile(TraceError):
-    """A truncated file: its writer may still be at it."""
+    """A truncated file: it may still be being written."""
 
 
 class GoneFile(TraceError):
-    """A file that was taken away, or exchanged, before or while it was read."""
+    """A file that was removed, or exchanged, before or while it was read."""
 
 
 class HeldFile(TraceError):
-    """Something in the inbox that can be neither read nor moved: it is left where it is."""
+    """Something in the inbox that can be neither read nor moved; it stays where it is."""
 
 
 class SideFile(StepledgerError):
-    """A file that belongs to a capture but is no GPU trace: it is archived with a note."""
+    """A file that belongs to a capture but is not a GPU trace: it is archived with a note."""
 
     def __init__(self, file: str, note: str) -> None:
         self.file, self.note = file, note
@@ -142,7 +142,7 @@ class ContractError(StepledgerError):
 
 
 class ModelError(StepledgerError):
-    """A SQL model failed or returned something else than its contract."""
+    """A SQL model failed or broke its contract."""
 
     exit_code = ExitCode.MODEL
 

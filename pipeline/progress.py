@@ -1,5 +1,4 @@
-"""What a command says while it works, on stderr: bars on a terminal, plain lines elsewhere, or JSON for a
-log."""
+"""Progress of a command on stderr: bars on a terminal, plain lines elsewhere, or JSON for a log."""
 
 from __future__ import annotations
 
@@ -7,9 +6,8 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from typing import Unpack
 
-import orjson
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
@@ -22,36 +20,43 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bars
 
+from pipeline.events import About, Event, json_line, now
 from pipeline.text import printable
 
 
 class Progress:
-    """Messages and bars on stderr; stdout is left to data."""
+    """Messages and bars on stderr; stdout is left to data.
 
-    def __init__(self, *, quiet: bool = False, json_log: bool = False) -> None:
+    `json_log`: each message is an event as a line of JSON (see pipeline/events.py). `has_times`: each line of
+    text begins with the time, for the log of a service.
+    """
+
+    def __init__(self, *, quiet: bool = False, json_log: bool = False, has_times: bool = False) -> None:
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
         self._quiet = quiet
         self._json_log = json_log
+        self._has_times = has_times
         self._bars: Bars | None = None
 
-    def say(self, text: str) -> None:
-        """One line to stderr."""
+    def say(self, message: str, event: Event = Event.NOTE, **about: Unpack[About]) -> None:
+        """One event: a line to stderr."""
         if self._quiet:
             return
-        text = printable(text)
         if self._json_log:
-            line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "message": text}
-            sys.stderr.write(orjson.dumps(line).decode() + "\n")
+            sys.stderr.write(json_line(message, event, **about) + "\n")
             sys.stderr.flush()
-        elif self._bars is not None:
+            return
+        text = printable(message)
+        if self._bars is not None:
             self._bars.console.print(text, markup=False)
         else:
-            print(text, file=sys.stderr, flush=True)
+            time = f"{now()} " if self._has_times else ""
+            print(f"{time}{text}", file=sys.stderr, flush=True)
 
-    def say_error(self, error: BaseException) -> None:
-        """A traceback, line by line: for whoever reports a bug."""
+    def say_error(self, error: BaseException, **about: Unpack[About]) -> None:
+        """A traceback, line by line: for a bug report."""
         for line in "".join(traceback.format_exception(error)).splitlines():
-            self.say(line)
+            self.say(line, Event.TRACEBACK, **about)
 
     @property
     def _has_bars(self) -> bool:

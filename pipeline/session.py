@@ -1,4 +1,4 @@
-"""What a command writes outside the home while it runs. None of it stays, not even after SIGTERM.
+"""Temporary files that a command writes outside the home. None of them stays, not even after SIGTERM.
 
 A session's folder is `stepledger-*` in the system's temporary folder, locked by its process. The next session
 removes the folders whose process has ended, as after SIGKILL.
@@ -28,14 +28,15 @@ EXPORT = "export"
 ABANDONED_S = 60.0
 """Younger folders stay even without a lock: their process may be about to lock them."""
 _OWN = re.compile(rf"duckdb_temp_.+|{EXPORT}")
-"""The files of a session. A folder that holds anything else is not one of ours, whatever its name."""
+"""The files of a session. A folder that holds anything else is not one of ours, even if it has such a
+name."""
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _held: set[Path] = set()
 
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """A private folder outside the home, removed at the end. Raises UsageError where there can be none."""
+    """A private folder outside the home, removed at the end. Raises UsageError where it cannot be made."""
     root = Path(gettempdir())
     _remove_abandoned(root)
     made = root / f"{PREFIX}{uuid.uuid4().hex}"
@@ -45,8 +46,8 @@ def folder() -> Iterator[Path]:
             handle = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
             lock.take(handle)
         except OSError as error:
-            trouble = f"no temporary folder can be made: {error.strerror}. Choose another with TMPDIR."
-            raise UsageError(f"{root}: {trouble}") from error
+            problem = f"no temporary folder can be made: {error.strerror}. Choose another with TMPDIR."
+            raise UsageError(f"{root}: {problem}") from error
         try:
             yield made
         finally:
@@ -76,7 +77,7 @@ def remove_held() -> None:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Take SIGTERM and SIGHUP, unless somebody else does (`watch`) or they are ignored (`nohup`).
+    """Handle SIGTERM and SIGHUP, unless another handler is installed (`watch`) or they are ignored (`nohup`).
 
     Python runs a handler between two of its own instructions, and a statement in DuckDB can take minutes. But
     it writes a byte for each signal at once: a thread reads that, cleans up and ends the process.

@@ -1,6 +1,6 @@
 """Text from elsewhere, made safe for what reads it: a terminal, a log, a JSON parser, a spreadsheet.
 
-Names of files, kernels and GPUs come out of traces that anyone may have written. Everything that stepledger
+Names of files, kernels and GPUs come from traces that anyone may have written. Everything that stepledger
 prints goes through `printable` (or `json_text`), so that none of them moves a cursor, sets a title or turns a
 line around.
 """
@@ -15,6 +15,11 @@ FORMULA = r"^([=+\-@\t\r\n\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}])"
 _FORMULA = re.compile(r"[=+\-@\t\r\n\uFF1D\uFF0B\uFF0D\uFF20]")
 
 
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """A number with its noun: 1 step, 2 steps, 1,000 steps."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 def printable(text: str) -> str:
     """A text that stays on its line: line breaks, control and bidi characters and the like are escaped."""
     if text.isprintable():
@@ -25,6 +30,11 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """The same for a message of several lines: its line feeds stay."""
     return "\n".join(map(printable, text.split("\n")))
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """A number with its noun: 1 step, 2 steps."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
 def json_text(text: str) -> str:

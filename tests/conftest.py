@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +28,14 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("default")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give the whole suite, with what it starts and kills, one temporary folder, and remove that at the end."""
+    if not hasattr(config, "workerinput"):  # workers of pytest-xdist inherit it
+        folder = tempfile.mkdtemp(prefix="stepledger-tests-")
+        os.environ["TMPDIR"], tempfile.tempdir = folder, None
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 @pytest.fixture

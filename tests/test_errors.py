@@ -48,12 +48,12 @@ def test_of_several_outcomes_1_wins_before_4_before_3_before_5(codes: list[ExitC
         (StepledgerError("x"), 1),
     ],
 )
-def test_every_failure_says_its_exit_code(error: StepledgerError, code: int) -> None:
+def test_every_failure_has_its_exit_code(error: StepledgerError, code: int) -> None:
     """Scripts depend on these numbers."""
     assert int(error.exit_code) == code
 
 
-def test_a_trace_error_says_file_place_found_wanted_and_advice() -> None:
+def test_a_trace_error_has_file_place_found_wanted_and_advice() -> None:
     """A user can act on the one line that they see."""
     assert str(TRACE) == "f.json: byte 7: found a comma, wanted an event. Record it again."
 
@@ -64,5 +64,5 @@ def test_a_trace_error_without_advice_ends_with_its_sentence() -> None:
 
 
 def test_a_side_file_keeps_its_note() -> None:
-    """The note is what the user is told about the file."""
+    """The note is what the user reads about the file."""
     assert SideFile("capture.json", "notes").note == "notes"

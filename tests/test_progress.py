@@ -28,7 +28,7 @@ def test_a_message_in_a_log_of_json_reads_the_same(capsys: pytest.CaptureFixture
     assert err.removesuffix("\n").isprintable()
 
 
-def test_a_quiet_one_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_quiet_one_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     """Tests and libraries."""
     Progress(quiet=True).say(NASTY)
     assert capsys.readouterr() == ("", "")

@@ -18,14 +18,13 @@ import pytest
 from pipeline import session
 from pipeline.errors import ExitCode, UsageError
 from pipeline.lake.home import Home
-from tests.support.homes import environment, fingerprint
+from tests.support.homes import HANG_S, environment, fingerprint
 
 _LONG = "SELECT repeat('k', 200) || n AS s FROM range(1_000_000_000) AS r (n) ORDER BY hash(n)"
 SPILLING = f"SELECT max(s) FROM ({_LONG} LIMIT 900_000_000)"
 LITTLE_MEMORY = (
     "from pipeline import duck\nfrom pipeline.cli import app\nduck.READ_MEMORY = '80MB'\napp.main()"
 )
-PATIENCE_S = 120
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def aged(path: Path) -> Path:
 
 
 def left(folder: Path, *files: str, name: str = "stepledger-x", mode: int = 0o700) -> Path:
-    """A folder that somebody left."""
+    """A folder that another process left."""
     made = folder / name
     made.mkdir()
     made.chmod(mode)
@@ -79,7 +78,7 @@ def spilling(home: Home, temporary: Path) -> subprocess.Popen[str]:
 
 def wait_until(is_so: Callable[[], bool]) -> None:
     """Wait, not for ever."""
-    latest = time.monotonic() + PATIENCE_S
+    latest = time.monotonic() + HANG_S
     while not is_so():
         assert time.monotonic() < latest
         time.sleep(0.01)
@@ -87,7 +86,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     """The exit code and stderr of a process that is about to end."""
-    _, err = process.communicate(timeout=PATIENCE_S)
+    _, err = process.communicate(timeout=HANG_S)
     return process.returncode, err
 
 
@@ -101,7 +100,7 @@ def test_the_folder_is_private_and_gone_at_the_end(temporary: Path) -> None:
 
 
 def test_an_error_removes_the_folder_too(temporary: Path) -> None:
-    """It goes on to whoever asked."""
+    """It is raised to the caller."""
     with pytest.raises(ValueError, match="mine"), session.folder():
         raise ValueError("mine")
     assert list(temporary.iterdir()) == []
@@ -206,10 +205,10 @@ def test_no_room_for_a_folder_is_a_usage_error(temporary: Path) -> None:
 
 
 def test_signals_that_somebody_handles_are_theirs() -> None:
-    """`watch` finishes the file in hand on SIGTERM; afterwards all is as before."""
+    """`watch` finishes the current file on SIGTERM; afterwards all is as before."""
 
     def handler(_number: int, _frame: object) -> None:
-        pytest.fail("nobody sends it")
+        pytest.fail("no one sends it")
 
     before = signal.signal(signal.SIGTERM, handler)
     try:
@@ -230,7 +229,7 @@ def test_an_ignored_signal_stays_ignored(temporary: Path) -> None:
         "with session.folder(): os.kill(os.getpid(), signal.SIGHUP)\nprint('went on')"
     )
     process = started(program)
-    out, err = process.communicate(timeout=PATIENCE_S)
+    out, err = process.communicate(timeout=HANG_S)
     assert (process.returncode, out, err) == (0, "went on\n", "")
     assert list(temporary.iterdir()) == []
 
@@ -268,7 +267,7 @@ def test_a_signal_during_an_export_leaves_no_unfinished_file(built: Home, tmp_pa
     """Nor the hidden folder beside it in which it is written."""
     program = (
         "import sys, time\nfrom pathlib import Path\n"
-        "from pipeline import export\nfrom pipeline.lake.home import Home\n"
+        "from pipeline.present import export\nfrom pipeline.lake.home import Home\n"
         "def slow(_home, _table, aside, *_rest):\n    aside.write_text('half')\n"
         "    print('begun', flush=True)\n    time.sleep(600)\n"
         "export._written = slow\n"

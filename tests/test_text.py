@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pipeline
-from pipeline.text import FORMULA, json_text, no_formula, printable, printable_lines
+from pipeline.text import FORMULA, counted, json_text, no_formula, printable, printable_lines
 
 FORMULAS = [f"{first}1" for first in "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"]
 TEXTS = ["", "a", "a=1", " =1", "'=1", "1-1", "a\n=1", "日本", "void f<a, b>(int)"]
@@ -94,3 +94,16 @@ def test_every_way_to_print_goes_through_one_function() -> None:
         "present/show.py",
         "lake/reading.py",
     }
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"), [(0, "0 steps"), (1, "1 step"), (2, "2 steps"), (1000, "1,000 steps")]
+)
+def test_a_number_agrees_with_its_noun(number: int, expected: str) -> None:
+    """Singular for one, thousands separated."""
+    assert counted(number, "step") == expected
+
+
+def test_an_irregular_plural_can_be_given() -> None:
+    """As in 2 entries."""
+    assert (counted(1, "entry", "entries"), counted(2, "entry", "entries")) == ("1 entry", "2 entries")

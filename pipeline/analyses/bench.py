@@ -1,4 +1,4 @@
-"""Latency tables beside a run's traces: the same operation and size, each by its own clock."""
+"""Latency tables beside a run's traces: the same operation and size, each measured by its own clock."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ from typing import Any
 
 import duckdb
 
-from pipeline import duck
+from pipeline.analyses import sql
 from pipeline.analyses.latency import LatencyTable, table_of
 from pipeline.analyses.report import Report
 from pipeline.errors import UsageError
 
 _COLUMNS = (
-    "phase", "op", "kind", "in_bytes", "mode", "table_clock", "table_us", "trace_us_p50", "trace_floor_us", "ratio", "floor_ratio", "wait_share",
-    "calls",
+    "phase", "op", "kind", "in_bytes", "mode", "table_clock", "table_us", "trace_us_p50", "trace_floor_us",
+    "ratio", "floor_ratio", "wait_share", "calls",
 )  # fmt: skip
-_OWN = (
-    f"SELECT source, {', '.join(_COLUMNS)}, table_ranks, floor_source, is_same_clock FROM bench_vs_trace "
-    "WHERE run_id = $1"
-)
-_ORDER = "ORDER BY source, phase, op, kind, in_bytes, mode, table_clock, table_us"
 
 
 def bench_reports(con: duckdb.DuckDBPyConnection, run_id: str, table: str | None = None) -> list[Report]:
@@ -30,22 +25,16 @@ def bench_reports(con: duckdb.DuckDBPyConnection, run_id: str, table: str | None
     """
     name = f"run {run_id}"
     if table is None:
-        found = duck.dicts(con, f"{_OWN} {_ORDER}", [run_id])
+        found = sql.dicts(con, "bench/own_tables", run_id=run_id)
         if not found:
-            table_of(con, run_id, None)  # says so where there is no table at all
+            table_of(con, run_id, None)  # raises where there is no table at all
     else:
         latencies = table_of(con, run_id, table)
-        name, found = (
-            latencies.name,
-            beside(
-                duck.dicts(con, "SELECT * FROM bandwidth WHERE run_id = $1 ORDER BY ALL", [run_id]), latencies
-            ),
-        )
+        name, found = latencies.name, beside(sql.dicts(con, "bench/messages", run_id=run_id), latencies)
     if not found:
         raise UsageError(
-            f"run {run_id}: no collective of its traces has an operation and size of {name}; sizes in "
-            "graphs "
-            "need hidden_size (`stepledger describe`)"
+            f"run {run_id}: none of its collectives matches an operation and size of {name}; sizes in "
+            "graphs need hidden_size (`stepledger describe`)"
         )
     return [
         _report(run_id, name, source, [row for row in found if row["source"] == source])
@@ -55,7 +44,7 @@ def bench_reports(con: duckdb.DuckDBPyConnection, run_id: str, table: str | None
 
 def beside(traced: list[dict[str, Any]], latencies: LatencyTable) -> list[dict[str, Any]]:
     """Rows of the mart `bandwidth` beside those of a table: the rule of the mart bench_vs_trace, for a table
-    of elsewhere."""
+    from elsewhere."""
     made = []
     for trace in traced:
         for row in latencies.rows:
@@ -110,12 +99,11 @@ def _report(run_id: str, name: str, source: str, rows: list[dict[str, Any]]) -> 
     ]
     if not all(row["is_same_clock"] for row in rows):
         notes.append(
-            "DIFFERENT CLOCKS: a table's wall time holds the launch and what lies between calls, a kernel's "
-            "duration does not; ratios across them "
-            "say how the two relate, not which is faster"
+            "DIFFERENT CLOCKS: a table's wall time includes launches and the time between calls, a "
+            "kernel's duration does not; a ratio of the two does not tell which is faster"
         )
     if any(row["table_ranks"] is None for row in rows):
-        notes.append("the table does not say how many ranks took part: taken to be as many as in the trace")
+        notes.append("the table does not give the number of ranks: assuming that of the trace")
     return Report(
         f"Run {run_id} ({source}) beside {name}",
         _COLUMNS,

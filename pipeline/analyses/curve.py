@@ -1,4 +1,4 @@
-"""How each kind of work grows: its time per step against global batch, graph tokens and context, over many
+"""How each kind of work grows: its time per step by global batch, graph tokens and context, over many
 runs."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 
-from pipeline import duck
+from pipeline.analyses import sql
 from pipeline.analyses.compare.comparable import Fact, facts
 from pipeline.analyses.compare.compare import passed_checks
 from pipeline.analyses.compare.sample import chosen, phases_of, sample_of
@@ -18,6 +18,7 @@ from pipeline.analyses.report import Report
 from pipeline.errors import UsageError
 from pipeline.lake.home import Home
 from pipeline.lake.reading import find_run, reading, stable
+from pipeline.text import counted
 
 COLUMNS = (
     "category",
@@ -42,39 +43,7 @@ SHAPES = (
     "run",
 )
 _SIZE_FACTS = {"global batch", "prompt tokens", "graph tokens", "context", "inflation", "kernels of a step"}
-"""What may differ along a curve; anything else that differs is a second cause, and is named."""
-# Steps of one size of a run: `context` is the median of what the markers tell of a request, else what was
-# said of the run.
-_POINTS = """
-WITH size AS (
-    SELECT match_id, coalesce(context_requests + generation_requests, generation_requests, context_requests) AS batch, graph_tokens
-    FROM run_steps WHERE run_id = $run AND source = $source
-),
-step AS (
-    SELECT s.*, coalesce(size.batch, t.context_requests + t.generation_requests, t.generation_requests, t.context_requests) AS batch,
-        coalesce(size.graph_tokens, t.graph_tokens) AS graph_tokens, t.kv_tokens / nullif(t.generation_requests, 0) AS context
-    FROM side_step AS s JOIN (FROM steps WHERE run_id = $run AND source = $source) AS t
-        ON s.trace_id = t.trace_id AND s.device = t.device AND s.step = t.step
-    LEFT JOIN size ON s.match_id = size.match_id
-),
-unit AS (
-    SELECT unit, batch, graph_tokens, median(context) AS context, CASE WHEN count(wall_ns) = count(*) THEN avg(wall_ns) END AS wall_ns
-    FROM step GROUP BY unit, batch, graph_tokens
-),
-point AS (
-    SELECT batch, graph_tokens, count(*) AS steps, median(context) AS context, median(wall_ns) / 1e6 AS wall_ms FROM unit GROUP BY ALL
-),
-work AS (
-    SELECT step.unit, step.batch, step.graph_tokens, b.category, any_value(step.ranks) AS ranks, sum(b.busy_ns) AS busy_ns,
-        sum(b.exposed_ns) AS exposed_ns, sum(b.calls) AS calls
-    FROM step JOIN step_breakdown AS b ON step.trace_id = b.trace_id AND step.device = b.device AND step.step = b.step
-    WHERE b.run_id = $run GROUP BY GROUPING SETS ((step.unit, step.batch, step.graph_tokens, b.category), (step.unit, step.batch, step.graph_tokens))
-)
-SELECT point.batch, point.graph_tokens, point.context, point.wall_ms, point.steps, work.category,
-    list(work.busy_ns / work.ranks / 1e6), list(work.exposed_ns / work.ranks / 1e6), quantile_disc(work.calls // work.ranks, 0.5)::BIGINT
-FROM work JOIN point ON work.batch IS NOT DISTINCT FROM point.batch AND work.graph_tokens IS NOT DISTINCT FROM point.graph_tokens
-GROUP BY ALL ORDER BY ALL
-"""
+"""What may differ along a curve; anything else that differs is a second cause and is reported."""
 
 
 def curve(home: Home, runs: Sequence[str], phase: str | None = None) -> list[Report]:
@@ -106,7 +75,7 @@ def _curve(con: duckdb.DuckDBPyConnection, runs: Sequence[str], phase: str | Non
         side = sample_of(con, run_id, *key)
         work = workload_of(con, side)
         seen.append((side, work))
-        for point in duck.rows(con, _POINTS, {"run": run_id, "source": side.source}):
+        for point in sql.rows(con, "curve/points", run_id=run_id, source=side.source):
             _add(point, run_id, work.config.get("context_tokens"), rows, shapes)
     rows.sort(key=_order)
     shapes.sort(key=lambda row: _order(["", *row]))
@@ -115,19 +84,19 @@ def _curve(con: duckdb.DuckDBPyConnection, runs: Sequence[str], phase: str | Non
     notes = [
         *_mixed(found, run_ids),
         (
-            "ms: median over steps of the mean over ranks, summed kernel time; graph_tokens: the padded size "
-            "replayed"
+            "ms: median over steps of the mean over ranks, summed kernel time; graph_tokens: the "
+            "padded size replayed"
         ),
         *notes,
     ]
     if any(row[2] is None for row in shapes):
         notes.append(
-            "context_tokens is empty where neither markers nor run_config tell it (`stepledger describe RUN "
-            "--context-tokens N`)"
+            "context_tokens is empty where neither markers nor run_config give it (`stepledger "
+            "describe RUN context_tokens=N`)"
         )
     return [
         Report(
-            f"Time of a {phase} step by kind of work against its size, {len(run_ids)} runs",
+            f"Time of a {phase} step by kind of work and size, {counted(len(run_ids), 'run')}",
             COLUMNS,
             rows,
             notes,
@@ -144,12 +113,12 @@ def _curve(con: duckdb.DuckDBPyConnection, runs: Sequence[str], phase: str | Non
 def _add(
     point: tuple[Any, ...],
     run_id: str,
-    said_context: int | None,
+    given_context: int | None,
     rows: list[list[Any]],
     shapes: list[list[Any]],
 ) -> None:
     batch, graph, context, wall, steps, category, busy, exposed, calls = point
-    size = [batch, graph, said_context if context is None else round(context)]
+    size = [batch, graph, given_context if context is None else round(context)]
     ms, shown = (_median_with_zeros(values, steps) for values in (busy, exposed))
     each = round(1e3 * ms / batch, 3) if batch else None
     if category is None:
@@ -170,7 +139,7 @@ def _order(row: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _mixed(found: Sequence[Fact], run_ids: Sequence[str]) -> list[str]:
-    """What differs between the runs beside the size of their steps."""
+    """What differs between the runs besides the size of their steps."""
     values: dict[str, set[str]] = defaultdict(set)
     for fact in found:
         if fact.verdict == "differs" and fact.name not in _SIZE_FACTS:
@@ -180,8 +149,8 @@ def _mixed(found: Sequence[Fact], run_ids: Sequence[str]) -> list[str]:
         for name, those in values.items()
     ]
     unknown = sorted(
-        {fact.name for fact in found if fact.verdict == "not known" and fact.name not in _SIZE_FACTS}
+        {fact.name for fact in found if fact.verdict == "unknown" and fact.name not in _SIZE_FACTS}
     )
     if unknown and len(run_ids) > 1:
-        notes.append(f"not known of all runs, so taken to be the same: {', '.join(unknown)}")
+        notes.append(f"unknown for some runs, assumed equal: {', '.join(unknown)}")
     return notes

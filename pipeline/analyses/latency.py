@@ -10,13 +10,11 @@ from typing import Any
 
 import duckdb
 
-from pipeline import duck
+from pipeline.analyses import sql
 from pipeline.errors import UsageError
 from pipeline.lake.reading import find_run
 from pipeline.sources.latency.cells import has_two_sizes
 from pipeline.sources.latency.reader import LARGEST_FILE, rows_of, too_large
-
-_COLUMNS = "op, mode, measured, bytes, bytes_of, tokens, ranks, us, is_in_place, file_name, line"
 
 
 @dataclass(frozen=True)
@@ -64,14 +62,14 @@ class LatencyTable:
         self.rows = [dict(row) for row in rows]
         if not self.rows:
             raise UsageError(
-                f"{name} holds no measured latency: drop a table beside its traces (a CSV with op, bytes, "
-                "us, or nccl-tests' output), or name one"
+                f"{name} holds no measured latency: drop a table beside its traces (a CSV with op, "
+                "bytes, us, or nccl-tests' output), or name one"
             )
 
     def curve(self, op: str, ranks: int | None = None) -> Curve | None:
-        """The curve of an operation: of these ranks (or where the table does not tell), graph before eager,
-        out of place before in place, and one clock only: the table's wall time where it has one, since a
-        what-if adds calls. None if it has none."""
+        """The curve of an operation: of these ranks (or where the table gives none), graph before eager, out
+        of place only, and one clock only: the table's wall time where it has one, since a what-if adds calls.
+        None if there is none."""
         rows = [
             row
             for row in self.rows
@@ -93,7 +91,7 @@ class LatencyTable:
         return Curve(
             op,
             points,
-            f"{op}, {mode or 'mode not said'}, {clock} time",
+            f"{op}, {mode or 'mode not given'}, {clock} time",
             all(row.get("ranks") for row, _ in sized),
         )
 
@@ -102,7 +100,7 @@ class LatencyTable:
         found = self.curve(op, ranks)
         if found is None:
             of_other = sorted({row["ranks"] for row in self.rows if row["op"] == op and row.get("ranks")})
-            known = f"; it has it for {of_other} ranks" if of_other else ""
+            known = f"; it has those of {', '.join(map(str, of_other))} ranks" if of_other else ""
             raise UsageError(
                 f"{self.name} has no {op} of {ranks} ranks whose bytes are known{known}. Measure it "
                 "(nccl-tests, or a CSV with op, input_bytes, us)."
@@ -111,7 +109,7 @@ class LatencyTable:
 
 
 def _size(row: Mapping[str, Any]) -> float | None:
-    """Bytes that a rank puts in, or tokens of compute; None where whose bytes they are is not known."""
+    """Bytes that a rank puts in, or tokens of compute; None where it is unknown whose bytes they are."""
     size, whose, op, ranks = row.get("bytes"), row.get("bytes_of"), row["op"], row.get("ranks")
     if size is None:
         return row.get("tokens")
@@ -131,9 +129,5 @@ def table_of(con: duckdb.DuckDBPyConnection, run_id: str, table: str | None) -> 
             raise too_large(path.name, path.stat().st_size)
         return LatencyTable(rows_of(path.read_bytes(), path.name), path.name)
     owner = run_id if table is None else find_run(con, table)
-    rows = duck.dicts(
-        con,
-        f"SELECT {_COLUMNS} FROM raw.microbench WHERE run_id = $1 ORDER BY bench_id, line, is_in_place",
-        [owner],
-    )
+    rows = sql.dicts(con, "latency/measured", run_id=owner)
     return LatencyTable(rows, f"run {owner}")

@@ -1,5 +1,5 @@
-"""Bytes that a decode step must read from a GPU's memory, by part: pure arithmetic on what was said of the
-model."""
+"""Bytes that a decode step must read from a GPU's memory, by part: pure arithmetic on the given facts
+of the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROPE, NOPE, VALUE = 64, 128, 128
 
 @dataclass(frozen=True)
 class Part:
-    """What one kind of kernel reads in a step on one rank. `missing`: facts that would tell; bytes are then
+    """What one kind of kernel reads in a step on one rank. `missing`: facts that are needed; bytes are then
     None."""
 
     name: str
@@ -66,7 +66,7 @@ def _experts(config: Mapping[str, Any], tokens: int) -> Part:
             None,
             None,
             "",
-            (f"a weight_dtype that is known (not {config['weight_dtype']})",),
+            (f"a known weight_dtype (not {config['weight_dtype']})",),
         )
     layers, experts, top_k = (
         config["layers"] - config["dense_layers"],
@@ -76,9 +76,8 @@ def _experts(config: Mapping[str, Any], tokens: int) -> Part:
     per_expert = 3 * config["hidden_size"] * config["moe_intermediate_size"] * each / _shards(config) * layers
     read = distinct_experts(experts, top_k, tokens)
     note = (
-        f"{read:.1f} of {experts} distinct experts a layer for {tokens} tokens, uniform routing: an upper "
-        f"bound; {each:.4g} bytes a weight "
-        f"with its scales; 1/{_shards(config)} of them on a rank"
+        f"{read:.1f} of {experts} distinct experts per layer for {tokens} tokens, uniform routing: an upper "
+        f"bound; {each:.4g} bytes per weight with its scales; 1/{_shards(config)} of them on a rank"
     )
     return Part(name, categories, experts * per_expert, read * per_expert, note, expert_bytes=per_expert)
 
@@ -102,7 +101,7 @@ def _weights(config: Mapping[str, Any]) -> Part:
         missing += _lacking(config, "shared_experts", "moe_intermediate_size")
     each = weight_bytes(config["dtype"]) if config.get("dtype") else None
     if missing or each is None:
-        return Part(name, categories, None, None, "", missing or ("a dtype that is known",))
+        return Part(name, categories, None, None, "", missing or ("a known dtype",))
     hidden, layers, tp = config["hidden_size"], config["layers"], config["tp"]
     heads, kv, q = config["heads"] / tp, config["kv_lora_rank"], config["q_lora_rank"]
     replicated = hidden * q + hidden * (kv + ROPE)
@@ -125,8 +124,8 @@ def _weights(config: Mapping[str, Any]) -> Part:
     whole = each * (layers * replicated + router) / 1e6
     note = (
         f"attention's projections, dense MLPs, shared experts, router and lm_head in {config['dtype']}; "
-        f"{whole:.0f} MB of them (q_a, kv_a, router) "
-        f"are whole on every rank; heads of {NOPE} + {ROPE} and {VALUE}"
+        f"{whole:.0f} MB of them (q_a, kv_a, router) are whole on every rank; heads of {NOPE} + {ROPE} and "
+        f"{VALUE}"
     )
     return Part(name, categories, total, total, note)
 
@@ -137,7 +136,7 @@ def _kv(config: Mapping[str, Any], requests: int | None) -> Part:
     each = weight_bytes(config["dtype"]) if config.get("dtype") else None
     if missing or each is None or requests is None:
         return Part(
-            name, categories, None, None, "", missing or ("the requests of a step, or a dtype that is known",)
+            name, categories, None, None, "", missing or ("the requests of a step, or a known dtype",)
         )
     read = config["layers"] * requests * config["context_tokens"] * (config["kv_lora_rank"] + ROPE) * each
     return Part(

@@ -1,4 +1,4 @@
-"""What several analyses ask of a run: facts said of it, its decode steps, and their time by kind of work."""
+"""What several analyses need to know of a run: its config, its usual step, and the time by kind of work."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import Any
 
 import duckdb
 
-from pipeline import duck
+from pipeline.analyses import sql
 from pipeline.errors import UsageError
-
-COMMUNICATION = ("AllReduce", "MoE dispatch and combine", "Other collectives")
 
 
 @dataclass(frozen=True)
@@ -36,51 +34,22 @@ class StepFacts:
 
 
 def config_of(con: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, Any]:
-    """What was said of a run; empty if nothing."""
-    found = duck.dicts(con, "SELECT * FROM run_config WHERE run_id = $1", [run_id])
+    """The facts that the user gave for a run; empty if none."""
+    found = sql.dicts(con, "step_facts/config", run_id=run_id)
     return found[0] if found else {}
 
 
 def step_facts(con: duckdb.DuckDBPyConnection, run_id: str, phase: str = "decode") -> StepFacts:
     """Facts of a run's complete steps of a phase, from the source that has most of them. Raises UsageError
     where there is none."""
-    sources = duck.rows(
-        con,
-        (
-            "SELECT source, count(*) FROM steps WHERE run_id = $1 AND phase = $2 AND is_complete GROUP BY "
-            "source "
-            "ORDER BY 2 DESC, 1 LIMIT 1"
-        ),
-        [run_id, phase],
-    )
-    if not sources:
+    source = sql.scalar(con, "step_facts/largest_source", run_id=run_id, phase=phase)
+    if source is None:
         raise UsageError(f"run {run_id} has no complete {phase} step to start from")
-    source = sources[0][0]
-    (step,) = duck.dicts(
-        con,
-        "SELECT mode(coalesce(graph_tokens, generation_tokens)) AS tokens, mode(generation_requests) AS "
-        "requests, "
-        "count(DISTINCT step) AS steps, median(wall_ns) FILTER (WHERE next_phase = phase) / 1e6 AS wall_ms "
-        "FROM steps WHERE run_id = $1 AND source = $2 AND phase = $3 AND is_complete",
-        [run_id, source, phase],
-    )
-    everybody = duck.scalar(
-        con,
-        (
-            "SELECT mode(coalesce(graph_tokens, generation_tokens)) FROM run_steps WHERE run_id = $1 AND "
-            "source "
-            "= $2 AND phases = $3"
-        ),
-        [run_id, source, phase],
-    )
-    rollups = duck.dicts(
-        con,
-        "SELECT * FROM run_breakdown WHERE run_id = $1 AND source = $2 AND phase = $3",
-        [run_id, source, phase],
-    )
-    gpu = duck.scalar(
-        con, "SELECT min(gpu_name) FROM run_facts WHERE run_id = $1 AND source = $2", [run_id, source]
-    )
+    steps = {"run_id": run_id, "source": source, "phase": phase}
+    step = sql.one(con, "step_facts/usual_step", **steps)
+    global_tokens = sql.scalar(con, "step_facts/global_tokens", **steps)
+    rollups = sql.dicts(con, "step_facts/rollups", **steps)
+    gpu = sql.scalar(con, "step_facts/gpu_name", run_id=run_id, source=source)
     return StepFacts(
         run_id,
         source,
@@ -88,7 +57,7 @@ def step_facts(con: duckdb.DuckDBPyConnection, run_id: str, phase: str = "decode
         config_of(con, run_id),
         gpu,
         step["tokens"],
-        everybody or step["tokens"],
+        global_tokens or step["tokens"],
         step["requests"],
         step["steps"],
         step["wall_ms"],
@@ -97,21 +66,18 @@ def step_facts(con: duckdb.DuckDBPyConnection, run_id: str, phase: str = "decode
 
 
 def main_allreduce(con: duckdb.DuckDBPyConnection, facts: StepFacts) -> dict[str, Any]:
-    """The commonest all-reduce of the step with a known size, a row of the mart `bandwidth`. Raises
-    UsageError where sizes are not known."""
-    rows = duck.dicts(
-        con,
-        "SELECT * FROM bandwidth WHERE run_id = $1 AND source = $2 AND phase = $3 AND op = 'all_reduce' "
-        "ORDER BY (size_bytes IS NULL), calls DESC, kind LIMIT 1",
-        [facts.run_id, facts.source, facts.phase],
+    """The most frequent all-reduce of the step with a known size, a row of the mart `bandwidth`. Raises
+    UsageError where sizes are unknown."""
+    rows = sql.dicts(
+        con, "step_facts/main_allreduce", run_id=facts.run_id, source=facts.source, phase=facts.phase
     )
     if not rows:
         raise UsageError(
-            f"run {facts.run_id} has no all-reduce in its {facts.phase} steps: there is nothing to take out"
+            f"run {facts.run_id} has no all-reduce in its {facts.phase} steps: there is nothing to replace"
         )
     if rows[0]["size_bytes"] is None:
         raise UsageError(
-            f"run {facts.run_id}: bytes of its all-reduces are not known; say hidden_size and dtype "
+            f"run {facts.run_id}: the size of its all-reduces is unknown; give hidden_size and dtype "
             "(run.toml or `stepledger describe`)"
         )
     return rows[0]

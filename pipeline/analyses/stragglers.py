@@ -1,5 +1,5 @@
-"""Waiting: how much of each rank's collectives was waiting for the last rank, whose clock, who was late, and
-what is refused."""
+"""Waiting: how much of each rank's collectives is waiting for the last rank, the ranks' clocks, stragglers,
+and what is refused."""
 
 from __future__ import annotations
 
@@ -7,81 +7,37 @@ from typing import Any
 
 import duckdb
 
-from pipeline import duck
+from pipeline.analyses import sql
 from pipeline.analyses.report import Report
 from pipeline.errors import UsageError
+from pipeline.text import counted
+from pipeline.thresholds import threshold
 
 WAITING = (
-    "source", "phase", "what", "rank", "steps", "calls", "ms", "wait_ms", "floor_ms", "first_wait_ms", "jitter_ms", "min_ms", "wait_share", "flagged",
+    "source", "phase", "what", "rank", "steps", "calls", "ms", "wait_ms", "floor_ms", "first_wait_ms",
+    "jitter_ms", "min_ms", "wait_share", "flagged",
 )  # fmt: skip
 LATE = ("source", "phase", "straggler_rank", "made_late_by", "steps", "wait_caused_ms", "late_by_ms")
 CLOCKS = ("source", "rank", "ranks", "offset_us", "residual_us", "residual_p99_us", "calls")
 REFUSED = ("source", "what", "reason", "calls", "ms", "first_position")
 
-_WHAT = """CASE category WHEN 'allreduce' THEN 'all-reduce' WHEN 'all_to_all' THEN 'all-to-all'
-    ELSE replace(coalesce(subcategory, category), '_', '-') END AS what"""
-
-_WAITING = f"""
-WITH whole AS (SELECT trace_id, device, step FROM step_waiting WHERE run_id = $run AND is_complete),
-call AS (
-    SELECT call.*, {_WHAT}
-    FROM collectives AS call JOIN whole USING (trace_id, device, step) WHERE run_id = $run AND refusal IS NULL
-),
-step AS (
-    SELECT source, phase, what, rank, trace_id, device, step, count(*) AS calls, sum(dur_ns) AS ns, sum(floor_ns) AS floor_ns,
-        sum(wait_ns) FILTER (NOT is_first AND NOT is_jitter) AS wait_ns, sum(wait_ns) FILTER (is_first) AS first_ns,
-        sum(wait_ns) FILTER (is_jitter AND NOT is_first) AS jitter_ns, sum(min_over_ranks_ns) AS min_ns, count(flag) AS flagged
-    FROM call GROUP BY ALL
-)
-SELECT source, phase, what, rank, count(*), sum(calls)::BIGINT, avg(ns) / 1e6, avg(coalesce(wait_ns, 0)) / 1e6, avg(floor_ns) / 1e6,
-    avg(coalesce(first_ns, 0)) / 1e6, avg(coalesce(jitter_ns, 0)) / 1e6, avg(min_ns) / 1e6,
-    (sum(ns) - sum(floor_ns)) / nullif(sum(ns), 0), sum(flagged)::BIGINT
-FROM step GROUP BY ALL ORDER BY ALL
-"""
-
-_LATE = """
-WITH step AS (
-    SELECT DISTINCT source, phase, match_id, straggler_rank, late_category, caused_ns, late_ns
-    FROM step_waiting WHERE run_id = $run AND is_complete AND straggler_rank IS NOT NULL
-)
-SELECT source, phase, straggler_rank, coalesce(late_category, 'not known'), count(*), sum(caused_ns) / 1e6, sum(coalesce(late_ns, 0)) / 1e6
-FROM step GROUP BY ALL ORDER BY source, phase, sum(caused_ns) DESC, straggler_rank, 4
-"""
-
-_CLOCKS = """
-SELECT source, rank, members, offset_ns / 1e3, residual_ns / 1e3, residual_p99_ns / 1e3, calls FROM rank_clock WHERE run_id = $run ORDER BY ALL
-"""
-
-_REFUSED = f"""
-WITH odd AS (
-    SELECT source, {_WHAT},
-        refusal, dur_ns, match_id,
-        CASE WHEN refused_call IS NOT NULL THEN first_value(concat('step ', step, ', call ', call, ', ', position)) OVER (
-            PARTITION BY source, match_id, communicator, refusal ORDER BY call <> refused_call, rank
-        ) END AS first_at
-    FROM collectives WHERE run_id = $run AND refusal IS NOT NULL
-)
-SELECT source, what, refusal, count(*), sum(dur_ns) / 1e6, arg_min(first_at, match_id)
-FROM odd GROUP BY ALL ORDER BY ALL
-"""
-
 REASONS = {
     "no_step": "in no step",
     "kind": (
-        "ranks need not wait for each other in it, or its name does not tell (broadcast, reduce, gather, "
+        "the ranks do not wait for each other, or the name does not tell (broadcast, reduce, gather, "
         "send and receive)"
     ),
     "one_rank": "only one rank was recorded",
-    "ranks_unknown": "rank labels are missing, or one stands twice",
+    "ranks_unknown": "rank labels are missing or duplicated",
     "groups_unknown": (
-        "several groups are possible: say `stepledger describe RUN --groups 'tp:0,1;tp:2,3'` "
-        "(or --tp, --dp, --pp)"
+        "several groups are possible: run `stepledger describe RUN groups='tp:0,1;tp:2,3'` (or give "
+        "tp, dp, pp)"
     ),
-    "no_match": "the other ranks lack the step, or the call in it",
+    "no_match": "the step, or the call in it, is missing on other ranks",
     "ranks_missing": "ranks of its group were not recorded: the last to arrive may be one of them",
     "counts_differ": "the ranks have different numbers of calls in the step",
-    "order_differs": "the ranks have other kinds of calls in the step",
-    "uneven": "all-to-all whose ranks are not shown to send the same",
+    "order_differs": "the ranks have different kinds of calls in the step",
+    "uneven": "all-to-all whose ranks may send different amounts",
 }
 """What `collectives.refusal` means, in words."""
 
@@ -89,14 +45,14 @@ REASONS = {
 def ranks(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Report]:
     """Waiting by rank, stragglers, clocks, refusals. Raises UsageError where no collective can be compared
     across ranks."""
-    arguments = {"run": run_id}
+    sql.temp_table(con, "straggler_call", "stragglers/calls", run_id=run_id)
     refused = [
         (source, what, REASONS[why], calls, round(ms, 3), at)
-        for source, what, why, calls, ms, at in con.execute(_REFUSED, arguments).fetchall()
+        for source, what, why, calls, ms, at in sql.rows(con, "stragglers/refused")
     ]
     clocks = [
         (*row[:3], *(round(v, 3) for v in row[3:6]), row[6])
-        for row in con.execute(_CLOCKS, arguments).fetchall()
+        for row in sql.rows(con, "stragglers/clocks", run_id=run_id)
     ]
     if not clocks:
         why = (
@@ -106,24 +62,30 @@ def ranks(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Report]:
             or "it holds no collective"
         )
         raise UsageError(f"run {run_id}: no collective can be compared across ranks. {why}")
-    waiting = [_rounded(row) for row in con.execute(_WAITING, arguments).fetchall()]
+    waiting = [_rounded(row) for row in sql.rows(con, "stragglers/waiting", run_id=run_id)]
     late = [
-        (*row[:5], round(row[5], 3), round(row[6], 3)) for row in con.execute(_LATE, arguments).fetchall()
+        (*row[:5], round(row[5], 3), round(row[6], 3))
+        for row in sql.rows(con, "stragglers/late", run_id=run_id)
     ]
     notes = _mostly_waiting(waiting) + _waiting_notes(con, run_id)
     return [
         Report(
-            f"Collectives of run {run_id}: ms per step in complete steps, and what of it was waiting",
+            f"Collectives of run {run_id}: ms per complete step, and how much of it is waiting",
             WAITING,
             waiting,
             notes,
         ),
-        Report("Who was waited for, and what made it late", LATE, late, _late_notes(late)),
+        Report(
+            "Stragglers: the ranks that the others waited for, and what made them late",
+            LATE,
+            late,
+            _late_notes(late),
+        ),
         Report(
             "Clocks, from the common ends of collectives",
             CLOCKS,
             clocks,
-            ["offset: this rank's clock - that of the lowest rank of its group"],
+            ["offset: this rank's clock minus that of the lowest rank in its group"],
         ),
         Report(
             "Not compared", REFUSED, refused, [] if refused else ["nothing: every collective was compared"]
@@ -141,13 +103,12 @@ def _rounded(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _mostly_waiting(rows: list[tuple[Any, ...]]) -> list[str]:
-    """Ranks whose all-reduces are waiting more than anything else: their time is not the network's."""
+    """Ranks whose all-reduces are mostly waiting: their time is not the network's."""
     found = [dict(zip(WAITING, row, strict=True)) for row in rows]
     return [
         (
             f"{row['phase']}: {row['wait_share']:.1%} of rank {row['rank']}'s {row['ms']:.3f} ms of "
-            "all-reduce a "
-            "step is waiting for other ranks"
+            "all-reduce per step is waiting for other ranks"
         )
         for row in found
         if row["what"] == "all-reduce" and (row["wait_share"] or 0) >= 0.5
@@ -155,49 +116,36 @@ def _mostly_waiting(rows: list[tuple[Any, ...]]) -> list[str]:
 
 
 def _waiting_notes(con: duckdb.DuckDBPyConnection, run_id: str) -> list[str]:
-    limit, smallest = duck.rows(
-        con,
-        "SELECT max(2000 + residual_ns) / 1e3, min(calls) FROM rank_clock WHERE run_id = ?",
-        [run_id],
-    )[0]
-    sources = [
-        row[0]
-        for row in duck.rows(
-            con,
-            "SELECT DISTINCT group_source FROM collectives WHERE run_id = ? AND refusal IS NULL ORDER BY 1",
-            [run_id],
-        )
-    ]
+    limits = sql.one(con, "stragglers/limits", run_id=run_id)
+    sources = [row[0] for row in sql.rows(con, "stragglers/group_sources")]
     notes = [
         (
-            "ms = wait + floor + first_wait + jitter. Floor: what a call took on the rank that arrived last "
-            "(starts aligned by the clocks below)"
+            "ms = wait + floor + first_wait + jitter. Floor: the duration on the rank that arrived "
+            "last (starts aligned by the clocks below)"
         ),
-        "wait_share: what is not floor",
+        "wait_share: the part of ms that is not floor",
         (
-            "first_wait: in the first collective of a step, skew of the hosts. min: the shortest over ranks, "
-            "biased low where ranks are many"
+            "first_wait: waiting in the first collective of a step, from skew between hosts. min: the "
+            "shortest over ranks, biased low with many ranks"
         ),
-        f"jitter: waits under {limit:.2f} us (2 us and the clocks' residual) are not told from none",
-        f"groups known from: {', '.join(sources)}; clocks rest on {smallest} calls or more",
+        (
+            f"jitter: waits under {limits['jitter_us']:.2f} us ({threshold('jitter_ns') / 1e3:g} us plus "
+            "the clocks' residual) are indistinguishable from zero"
+        ),
+        (
+            f"groups known from: {', '.join(sources)}; each clock is based on at least "
+            f"{counted(limits['calls'], 'call')}"
+        ),
     ]
-    flagged = duck.rows(
-        con,
-        (
-            "SELECT flag, count(*) FROM collectives WHERE run_id = ? AND refusal IS NULL AND flag IS NOT "
-            "NULL "
-            "GROUP BY ALL ORDER BY ALL"
-        ),
-        [run_id],
-    )
+    flagged = sql.rows(con, "stragglers/flags")
     why = {
         "fused": "fused with other work",
         "programmatic_launch": "started before the kernel before them had ended",
     }
     notes += [
         (
-            f"{count} calls are flagged, {why[flag]}: their start is not their arrival, so their split is "
-            "uncertain"
+            f"{counted(count, 'flagged call')} ({why[flag]}): the start is not the arrival, so the "
+            "split is uncertain"
         )
         for flag, count in flagged
     ]
@@ -206,17 +154,16 @@ def _waiting_notes(con: duckdb.DuckDBPyConnection, run_id: str) -> list[str]:
 
 def _late_notes(late: list[tuple[Any, ...]]) -> list[str]:
     if not late:
-        return ["nobody: no wait beyond jitter outside the first collective of a step"]
+        return ["none: no waiting beyond jitter outside the first collective of a step"]
     notes = [
         (
-            "made late by: what it ran most more of than the mean of the others before the collectives to "
-            "which "
-            "it came last"
+            "made_late_by: the category with the largest excess over the mean of the other ranks, "
+            "before the collectives to which the rank came last"
         )
     ]
     if any(row[3] == "idle" for row in late):
         notes.append(
-            "idle: its device had nothing to run (launch-bound, or waiting for its host); the others' time "
-            "in the collective is waiting"
+            "idle: the device had nothing to run (launch-bound, or waiting for its host); the others' "
+            "time in the collective is waiting"
         )
     return notes

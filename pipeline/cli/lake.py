@@ -1,4 +1,4 @@
-"""The commands that tend a home: watch, build, rebuild, describe, retry, forget, compact, status."""
+"""The commands that maintain a home: build, rebuild, check, retry, forget, compact, status."""
 
 from __future__ import annotations
 
@@ -6,110 +6,105 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.options import (
-    FormatOption,
-    MaxBytesOption,
-    MemoryOption,
-    RawOption,
-    RunOption,
-    SchedulerOption,
-    WorkersOption,
-    execution_config,
-    leave,
-    say,
-)
-from pipeline.errors import UsageError
+from pipeline.cli.help import register
+from pipeline.cli.options import Execution, FormatOption, RawOption, leave, say, takes_execution
+from pipeline.cli.runs import AnyRunsArgument, OldRunOption, RunArgument, with_old_option
+from pipeline.errors import ExitCode, UsageError
+from pipeline.events import on_wait
 from pipeline.lake.home import Home
-from pipeline.sources.job import MAX_BYTES
-from pipeline.sources.names import as_text
-from pipeline.text import printable
+from pipeline.text import counted, printable
 
 
-def add_to(app: typer.Typer) -> None:
+def add_to(app: typer.Typer, panel: str) -> None:
     """Put the commands into the app."""
-    for command in (watch, build, rebuild, describe, retry, forget, compact, status):
-        app.command(rich_help_panel="Tend a home")(command)
+    register(app, build, "stepledger build 'A_*'", panel)
+    register(app, rebuild, "stepledger rebuild --workers 4", panel)
+    register(app, check, "stepledger check my-run --format json", panel)
+    register(app, retry, "stepledger retry my-run/rank-0.json.gz", panel)
+    register(app, forget, "stepledger forget my-run --yes", panel)
+    register(app, compact, "stepledger compact --older-than-days 30", panel)
+    register(app, status, "stepledger status --issues", panel)
 
 
-def watch(
-    context: typer.Context,
-    json_log: Annotated[
-        bool, typer.Option("--json-log", help="Say what happens as lines of JSON on stderr.")
-    ] = False,
-    max_bytes: MaxBytesOption = MAX_BYTES,
-    workers: WorkersOption = None,
-    memory_limit: MemoryOption = None,
-    scheduler: SchedulerOption = None,
-) -> None:
-    """Do what `run` does whenever files arrive in the inbox, until stopped."""
-    from pipeline.ingest.watch import Stop, Watcher
-    from pipeline.lake.versions import refuse_newer
-    from pipeline.present.export import export_built
-    from pipeline.progress import Progress
-
-    home: Home = context.obj
-    refuse_newer(home)
-    progress = Progress(json_log=json_log)
-    with (
-        execution_config(home, workers, memory_limit, scheduler, max_bytes) as execution,
-        Stop().listening(progress.say) as stop,
-    ):
-        code = Watcher(
-            home, execution, progress, lambda outcome: export_built(home, outcome.verdicts, progress.say)
-        ).run(stop)
-    raise typer.Exit(int(code))
-
-
+@takes_execution
 def build(
-    context: typer.Context,
-    run: RunOption = None,
-    workers: WorkersOption = None,
-    memory_limit: MemoryOption = None,
-    scheduler: SchedulerOption = None,
+    context: typer.Context, execution: Execution, names: AnyRunsArgument = None, old_run: OldRunOption = None
 ) -> None:
-    """Build the marts of runs whose files, rules or models changed (with --run: that run in any case)."""
+    """Build the marts of these runs; without a name, of those whose files, rules or models changed."""
     from pipeline.ingest.ingest import stale
+    from pipeline.lake.selection import landed_run, select_runs
 
     home: Home = context.obj
-    _build(home, stale(home) if run is None else _known(home, run), workers, memory_limit, scheduler)
+    names = with_old_option(names, old_run, "build")
+    _build(home, select_runs(home, names, landed_run) if names else stale(home), execution)
 
 
+@takes_execution
 def rebuild(
-    context: typer.Context,
-    run: RunOption = None,
-    workers: WorkersOption = None,
-    memory_limit: MemoryOption = None,
-    scheduler: SchedulerOption = None,
+    context: typer.Context, execution: Execution, names: AnyRunsArgument = None, old_run: OldRunOption = None
 ) -> None:
-    """Build the marts of all runs (or of one) from the raw tables, whether they need it or not."""
+    """Build the marts of these runs from the raw tables; without a name, of all."""
+    from pipeline.lake.selection import landed_run, select_runs
+
     home: Home = context.obj
-    _build(home, home.run_ids() if run is None else _known(home, run), workers, memory_limit, scheduler)
+    names = with_old_option(names, old_run, "rebuild")
+    _build(home, select_runs(home, names, landed_run) if names else home.run_ids(), execution)
 
 
-def _known(home: Home, run: str) -> list[str]:
-    found = [r for r in home.run_ids() if r in {run, home.run_id_for(run)}]
-    if not found:
-        raise UsageError(f"no run {run!r}; known runs: {', '.join(home.run_ids()) or 'none yet'}")
-    return found
-
-
-def _build(
-    home: Home, runs: list[str], workers: int | None, memory_limit: str | None, scheduler: str | None
-) -> None:
+def _build(home: Home, runs: list[str], execution: Execution) -> None:
     from pipeline.ingest.ingest import build as build_runs
     from pipeline.progress import Progress
 
-    with execution_config(home, workers, memory_limit, scheduler) as execution:
-        outcome = build_runs(home, runs, Progress(), execution)
+    with execution.opened(home) as config:
+        outcome = build_runs(home, runs, Progress(), config)
     for run_id in outcome.built:
         say(run_id)
     leave(outcome.codes)
 
 
+def check(
+    context: typer.Context,
+    names: AnyRunsArgument = None,
+    form: FormatOption = "table",
+    raw: RawOption = False,
+    old_run: OldRunOption = None,
+) -> None:
+    """Check the marts of these runs (without a name: all); exit 5 if one fails. Each gets a page of
+    results."""
+    from pipeline.lake.selection import select_runs
+    from pipeline.lake.versions import refuse_unreadable
+    from pipeline.present.output import write_rows
+    from pipeline.progress import Progress
+    from pipeline.quality.verdicts import check_runs, docs_page, verdict
+
+    home: Home = context.obj
+    refuse_unreadable(home)
+    names = with_old_option(names, old_run, "check")
+    runs = select_runs(home, names) if names else home.run_ids()
+    if not runs:
+        raise UsageError("no runs yet: drop traces into the inbox and run `stepledger run`")
+    found, codes = check_runs(home, runs, Progress().say)
+    columns = ["run_id", "severity", "check", "failing_rows", "means", "todo"]
+    failed = [
+        [run_id, x.severity, x.check, x.failing_rows, x.means, x.todo]
+        for run_id, results in found.items()
+        for x in results
+        if not x.is_passed
+    ]
+    if form == "table":
+        for run_id, results in found.items():
+            passed = f"{sum(x.is_passed for x in results)} of {len(results)} checks passed"
+            say(f"{run_id}: {verdict(results)}, {passed}; page: {docs_page(home, run_id)}")
+        columns, failed = columns[:5], [row[:5] for row in failed]
+    if failed or form != "table":
+        write_rows(columns, failed, form, raw=raw)
+    leave([*codes, *(ExitCode.QUALITY for results in found.values() if verdict(results) == "fail")])
+
+
 def retry(
     context: typer.Context,
     files: Annotated[
-        list[str] | None, typer.Argument(help="Files as `status` names them; none: all.")
+        list[str] | None, typer.Argument(metavar="FILE", help="Files as `status` names them; none: all.")
     ] = None,
 ) -> None:
     """Put quarantined files back into the inbox, for the next `run` or a running `watch`."""
@@ -119,41 +114,53 @@ def retry(
 
     home: Home = context.obj
     refuse_newer(home)
-    with home.writing(Progress().say):
+    with home.writing(on_wait(Progress().say)):
         for place in retry_files(home, files):
             say(str(place))
 
 
 def forget(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help="The run: its name or id.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    run: RunArgument,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Take a run out of the lake; its originals stay in the archive."""
+    """Remove a run from the lake; its original files stay in the archive."""
     from pipeline.lake.database import write_database
+    from pipeline.lake.selection import landed_run
     from pipeline.lake.tidy import forget as forget_run
     from pipeline.lake.versions import refuse_unreadable
     from pipeline.progress import Progress
 
     home: Home = context.obj
     refuse_unreadable(home)
-    (run_id,) = _known(home, run)
-    question = f"Remove run {run_id} from the lake ({home.raw_run(run_id)})?"
-    if not yes and not typer.confirm(printable(question), err=True):
-        raise UsageError("nothing was removed")
-    with home.writing(Progress().say):
+    run_id = landed_run(home, run)
+    if not yes:
+        _confirm(f"Remove run {run_id} from the lake ({home.raw_run(run_id)})?")
+    with home.writing(on_wait(Progress().say)):
         forget_run(home, run_id)
         write_database(home)
     say(run_id)
 
 
+def _confirm(question: str) -> None:
+    """Ask. Raises UsageError unless the answer is yes, and where no one can answer."""
+    try:
+        is_confirmed = typer.confirm(printable(question), err=True)
+    except typer.Abort as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from error
+        raise UsageError("nothing was removed: no one answered; --yes removes without asking") from error
+    if not is_confirmed:
+        raise UsageError("nothing was removed")
+
+
 def compact(
     context: typer.Context,
     older_than_days: Annotated[
-        float, typer.Option("--older-than-days", min=0, help="Runs not built for so long.")
+        float, typer.Option("--older-than-days", min=0, help="Only runs that were built this long ago.")
     ] = 7,
 ) -> None:
-    """Put the marts of old runs into few files, so that questions over thousands of runs stay fast."""
+    """Merge the marts of old runs into few files, which keeps queries over thousands of runs fast."""
     from pipeline.lake.compact import compact_runs, compactable
     from pipeline.lake.database import write_database
     from pipeline.lake.tidy import tidy
@@ -163,87 +170,26 @@ def compact(
     home: Home = context.obj
     refuse_unreadable(home)
     progress = Progress()
-    with home.writing(progress.say):
+    with home.writing(on_wait(progress.say)):
         tidy(home)
         runs = compactable(home, older_than_days * 86_400)
         if runs:
-            with progress.task(f"compacting {len(runs)} runs"):
+            with progress.task(f"compacting {counted(len(runs), 'run')}"):
                 compact_runs(home, runs)
         write_database(home)
-    say(f"{len(runs)} runs compacted")
-
-
-def describe(
-    context: typer.Context,
-    run: Annotated[str, typer.Argument(help="The run: its name or id.")],
-    model: Annotated[str | None, typer.Option(help="Name of the model.")] = None,
-    layers: Annotated[int | None, typer.Option(help="Transformer layers.")] = None,
-    hidden: Annotated[int | None, typer.Option(help="Width of the residual stream.")] = None,
-    experts: Annotated[int | None, typer.Option(help="Routed experts.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="Routed experts per token.")] = None,
-    shared_experts: Annotated[int | None, typer.Option(help="Shared experts.")] = None,
-    dense_layers: Annotated[int | None, typer.Option(help="Layers without experts.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="Type of activations, e.g. bfloat16.")] = None,
-    weight_dtype: Annotated[str | None, typer.Option(help="Type of expert weights, e.g. int4.")] = None,
-    tp: Annotated[int | None, typer.Option(help="Tensor-parallel size.")] = None,
-    dp: Annotated[int | None, typer.Option(help="Data-parallel size.")] = None,
-    ep: Annotated[int | None, typer.Option(help="Expert-parallel size.")] = None,
-    pp: Annotated[int | None, typer.Option(help="Pipeline-parallel size.")] = None,
-    groups: Annotated[
-        str | None, typer.Option(help="Which ranks reduce together, e.g. 'tp:0,1;tp:2,3;ep:0,1,2,3'.")
-    ] = None,
-    sequence_parallel: Annotated[
-        bool | None, typer.Option(help="Do tensor-parallel ranks hold parts of the sequence between blocks?")
-    ] = None,
-    moe_intermediate: Annotated[int | None, typer.Option(help="Width of a routed expert.")] = None,
-    intermediate: Annotated[int | None, typer.Option(help="Width of a dense MLP.")] = None,
-    heads: Annotated[int | None, typer.Option(help="Attention heads.")] = None,
-    kv_lora_rank: Annotated[int | None, typer.Option(help="Width of MLA's latent.")] = None,
-    q_lora_rank: Annotated[int | None, typer.Option(help="Width of MLA's low-rank query.")] = None,
-    vocab: Annotated[int | None, typer.Option(help="Tokens of the vocabulary.")] = None,
-    context_tokens: Annotated[int | None, typer.Option(help="Tokens of context of a request.")] = None,
-    hbm_gbps: Annotated[
-        int | None, typer.Option(help="Memory bandwidth of a GPU, GB/s, as measured.")
-    ] = None,
-    draft_layers: Annotated[int | None, typer.Option(help="Layers of the draft model.")] = None,
-    ranks: Annotated[str | None, typer.Option(help="all: every rank of the job must be present.")] = None,
-    link: Annotated[str | None, typer.Option(help="What joins the GPUs, e.g. pcie4_x16.")] = None,
-    tpot_ms: Annotated[
-        float | None, typer.Option(help="Time per output token measured without a profiler, ms.")
-    ] = None,
-    notes: Annotated[str | None, typer.Option(help="Anything else.")] = None,
-) -> None:
-    """Say what a trace cannot tell of a run (or put a run.toml beside its traces), and rebuild it."""
-    from pipeline.ingest.ingest import say_of_run
-    from pipeline.lake.reading import known_run, run_id_of
-    from pipeline.progress import Progress
-
-    said = {
-        "model": model, "layers": layers, "hidden_size": hidden, "experts": experts, "experts_per_token": top_k,
-        "shared_experts": shared_experts, "dense_layers": dense_layers, "dtype": dtype, "weight_dtype": weight_dtype,
-        "groups": groups, "sequence_parallel": sequence_parallel, "moe_intermediate_size": moe_intermediate,
-        "intermediate_size": intermediate, "heads": heads, "kv_lora_rank": kv_lora_rank, "q_lora_rank": q_lora_rank,
-        "vocab_size": vocab, "context_tokens": context_tokens, "hbm_gbps": hbm_gbps, "draft_layers": draft_layers,
-        "tp": tp, "dp": dp, "ep": ep, "pp": pp, "ranks": ranks, "link": link, "measured_tpot_ms": tpot_ms, "notes": notes,
-    }  # fmt: skip
-    given = {k: as_text(v) if isinstance(v, str) else v for k, v in said.items() if v is not None}
-    if not given:
-        raise UsageError("nothing said; see `stepledger describe --help`")
-    run_id = run_id_of(context.obj, run, known_run)
-    outcome = say_of_run(context.obj, run_id, given, Progress())
-    say(run_id)
-    leave(outcome.codes)
+    say(f"{counted(len(runs), 'run')} compacted")
 
 
 def status(
     context: typer.Context,
     issues: Annotated[
-        bool, typer.Option("--issues", help="Trouble that readers counted, by run and code.")
+        bool, typer.Option("--issues", help="Problems that readers counted, by run and code.")
     ] = False,
     form: FormatOption = "table",
     raw: RawOption = False,
 ) -> None:
-    """What waits in the inbox, what is quarantined and why, and the runs; or the issues of all files."""
+    """Show what is waiting in the inbox, what is quarantined and why, and the runs; or all issues of
+    files."""
     from pipeline.ingest.status import issue_rows, status_rows
     from pipeline.present.output import write_rows
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -15,24 +17,15 @@ from pipeline.sources.job import MAX_BYTES
 from pipeline.text import printable
 
 if TYPE_CHECKING:
-    from pipeline.ingest.ingest import ExecutionConfig
+    from pipeline.ingest.execution import ExecutionConfig
 
-RunOption = Annotated[str | None, typer.Option("--run", help="The run: its name or id.")]
 MaxBytesOption = Annotated[
-    int, typer.Option("--max-bytes", min=1, help="Refuse a trace that decodes to more bytes.")
+    int, typer.Option("--max-bytes", min=1, help="Refuse a trace that decodes to more bytes than this.")
 ]
-WorkersOption = Annotated[
-    int | None, typer.Option("--workers", min=1, help="Processes that work at once (default: the cores).")
-]
-MemoryOption = Annotated[
-    str | None,
-    typer.Option("--memory-limit", help="DuckDB's memory in each of them, e.g. 2GB (default 1GB)."),
-]
-SchedulerOption = Annotated[
-    str | None, typer.Option("--scheduler", help="A Dask cluster to work on, e.g. tcp://host:8786.")
-]
-FormatOption = Annotated[Literal["table", "csv", "json"], typer.Option("--format", help="How to print.")]
-_RAW_HELP = "CSV: keep texts that a spreadsheet runs as a formula; otherwise they begin with an apostrophe."
+FormatOption = Annotated[Literal["table", "csv", "json"], typer.Option("--format", help="Output format.")]
+_RAW_HELP = (
+    "CSV: keep text that a spreadsheet would run as a formula; by default it gets a leading apostrophe."
+)
 RawOption = Annotated[bool, typer.Option("--raw", help=_RAW_HELP)]
 
 
@@ -41,23 +34,52 @@ def say(*lines: str, err: bool = False) -> None:
     typer.echo("\n".join(map(printable, lines)), err=err)
 
 
-@contextmanager
-def execution_config(
-    home: Home,
-    workers: int | None,
-    memory_limit: str | None,
-    scheduler: str | None,
-    max_bytes: int = MAX_BYTES,
-) -> Iterator[ExecutionConfig]:
-    """Who does the work of a command, as its options and the home's settings say."""
-    from pipeline.ingest.executors import executor
-    from pipeline.ingest.ingest import ExecutionConfig
-    from pipeline.lake.settings import load_settings
+@dataclass(frozen=True)
+class Execution:
+    """Where a command does its work, as its options say; `takes_execution` adds these to a command."""
 
-    settings = load_settings(home, workers=workers, memory_limit=memory_limit)
-    with executor(settings.workers, scheduler) as made:
-        execution = ExecutionConfig(made, replace(settings, workers=made.workers), max_bytes)
-        yield execution if workers is None else replace(execution, worth_bytes=0)
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", min=1, help="Number of worker processes (default: the number of cores)."),
+    ] = None
+    memory_limit: Annotated[
+        str | None,
+        typer.Option("--memory-limit", help="DuckDB memory per worker, e.g. 2GB (default: 1GB)."),
+    ] = None
+    scheduler: Annotated[
+        str | None,
+        typer.Option("--scheduler", help="Run on this Dask cluster, e.g. tcp://host:8786."),
+    ] = None
+
+    @contextmanager
+    def opened(self, home: Home, max_bytes: int = MAX_BYTES) -> Iterator[ExecutionConfig]:
+        """Workers as these options and the home's settings say, until the end of the context."""
+        from pipeline.ingest.execution import ExecutionConfig
+        from pipeline.ingest.executors import executor
+        from pipeline.lake.settings import load_settings
+
+        settings = load_settings(home, workers=self.workers, memory_limit=self.memory_limit)
+        with executor(settings.workers, self.scheduler) as made:
+            config = ExecutionConfig(made, replace(settings, workers=made.workers), max_bytes)
+            yield config if self.workers is None else replace(config, worth_bytes=0)
+
+
+def takes_execution(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of Execution, and pass them to it as one argument `execution`."""
+    own = inspect.signature(command, eval_str=True)
+    shared = inspect.signature(Execution, eval_str=True).parameters
+    added = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in shared.values()]
+
+    @wraps(command)
+    def wrapped(*arguments: Any, **options: Any) -> None:
+        execution = Execution(**{name: options.pop(name) for name in shared})
+        command(*arguments, **options, execution=execution)
+
+    kept = [p for name, p in own.parameters.items() if name != "execution"]
+    signature = own.replace(parameters=[*kept, *added])
+    wrapped.__dict__["__signature__"] = signature
+    wrapped.__annotations__ = {name: p.annotation for name, p in signature.parameters.items()}
+    return wrapped
 
 
 def leave(codes: list[ExitCode]) -> None:

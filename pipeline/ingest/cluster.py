@@ -1,4 +1,4 @@
-"""A Dask cluster: every wait for it ends, and its own trouble is never the trouble of a file."""
+"""A Dask cluster: every wait for it ends, and its own failures never count as failures of a file."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from pipeline.errors import HomeError, UsageError, WorkerDied
 CONNECT_SECONDS = 10.0
 """How long a scheduler may take to answer at the start."""
 PATIENCE_SECONDS = 20.0
-"""How long a cluster may be without a worker, and a scheduler may leave a later question unanswered."""
+"""How long a cluster may be without a worker, and a scheduler may take to answer later requests."""
 _POLL_SECONDS = 1.0
 _VERSIONS_SECONDS = 5.0
-"""How long workers may take to tell their versions; one that is too busy shows a difference by failing."""
+"""How long workers may take to report their versions; a difference on one that is too busy shows later, as a
+failure."""
 _SETTLE_SECONDS = 2.0
 """When many workers are killed at once, the scheduler sees one death after the other for so long."""
 _LEAVE_SECONDS = 5.0
@@ -34,11 +35,12 @@ _MUST_AGREE = ("python", "distributed", "dask", "msgpack")
 _LOGGERS = ("asyncio", "dask", "distributed", "tornado")
 
 Outcomes = SimpleQueue[tuple[int, Any] | None]
-"""The number of a call and what came of it; None at the end."""
+"""The number of a call and its result; None at the end."""
 
 
 class Cluster:
-    """A client of one scheduler. Its event loop runs in its own thread, so that each wait can be given up."""
+    """A client of one scheduler. Its event loop runs in its own thread, so that each wait can be
+    abandoned."""
 
     def __init__(self, address: str) -> None:
         """Connect, and wait for a first worker. Raises UsageError, HomeError."""
@@ -47,7 +49,7 @@ class Cluster:
         try:
             self._host_port = self._distributed.comm.addressing.get_address_host_port(address)
         except (ValueError, TypeError) as error:
-            text = f"{address} is no address of a Dask scheduler: {_reason(error)}"
+            text = f"{address} is not an address of a Dask scheduler: {_reason(error)}"
             raise UsageError(f"{text}. Write it as tcp://host:8786.") from error
         self._client: Any = None
         self._is_compared = False
@@ -62,10 +64,11 @@ class Cluster:
             raise
 
     def run(self, calls: Sequence[bytes]) -> Iterator[tuple[int, Any]]:
-        """Have workers unpickle each call, which does the work: its number and what came out, as it is done.
+        """Have workers unpickle each call, which runs it; yields its number and its result, as it is done.
 
-        WorkerDied comes out where the workers that had it were killed, HomeError where the cluster could not
-        do it. Raises HomeError when the cluster is lost. Only bytes are sent: a worker that cannot import the
+        The result is WorkerDied where the workers that ran it were killed, HomeError where the cluster could
+        not run it. Raises HomeError when the cluster is lost. Only bytes are sent: a worker that cannot
+        import the
         function of a task dies of it, as if the file had killed it.
         """
         outcomes: Outcomes = SimpleQueue()
@@ -79,7 +82,7 @@ class Cluster:
             work.cancel()
 
     def close(self) -> None:
-        """Leave the cluster as it is."""
+        """Disconnect from the cluster."""
         if self._loop.is_closed():
             return
         with suppress(TimeoutError):
@@ -117,14 +120,14 @@ class Cluster:
             text = f"no Dask scheduler answers at {self.address}: {_reason(await self._refusal() or error)}"
             raise UsageError(f"{text}. Start one, or correct --scheduler.") from error
         except Exception as error:
-            text = f"what answers at {self.address} is no Dask scheduler"
+            text = f"what answers at {self.address} is not a Dask scheduler"
             known = f"that distributed {self._distributed.__version__} understands"
             raise UsageError(f"{text} {known}. Correct --scheduler.") from error
         self._compare(f"the scheduler at {self.address}", found)
 
     async def _refusal(self) -> OSError | None:
-        """What a plain connection fails with, if so: Dask's last attempt may have no time left to find
-        out."""
+        """The error of a plain connection, if it fails: Dask's last attempt may have no time left to find
+        it."""
         try:
             (await asyncio.to_thread(socket.create_connection, self._host_port, 2.0)).close()
         except OSError as error:
@@ -155,10 +158,10 @@ class Cluster:
             raise HomeError(f"{text}. Start it and run again.") from error
 
     async def _work(self, calls: Sequence[bytes], outcomes: Outcomes) -> None:
-        """Have all calls done. Raises HomeError when the cluster is lost."""
+        """Run all calls. Raises HomeError when the cluster is lost."""
         try:
             await self._connect()
-        except UsageError as error:  # it was connected once: in the middle of work this is no wrong usage
+        except UsageError as error:  # it was connected before: in the middle of work this is not wrong usage
             raise HomeError(str(error)) from error
         keys = [f"stepledger-{uuid.uuid4().hex}" for _ in calls]
         submit = partial(self._client.submit, pickle.loads, pure=False)
@@ -172,7 +175,7 @@ class Cluster:
         finally:
             guard.cancel()
             results.cancel()
-            for future in futures:  # what no worker has begun, none begins
+            for future in futures:  # calls that no worker has started are canceled
                 future.release()
 
     async def _follow(self, number: int, future: Any, outcomes: Outcomes) -> None:
@@ -181,10 +184,10 @@ class Cluster:
             try:
                 outcome = await future.result()
             except self._distributed.scheduler.KilledWorker:
-                # All workers killed at once look the same: it is the work's fault only if others are alive.
+                # All workers killed at once look the same: it is the call's fault only if others are alive.
                 await asyncio.sleep(_SETTLE_SECONDS)
                 await self._client.wait_for_workers(1)
-                outcome = WorkerDied("all workers that did this were killed; give them more memory")
+                outcome = WorkerDied("all workers that ran this were killed; give them more memory")
         except Exception as error:
             outcome = self._trouble(error)
         outcomes.put((number, outcome))
@@ -201,17 +204,17 @@ class Cluster:
             await asyncio.sleep(_POLL_SECONDS)
 
     def _trouble(self, error: Exception) -> HomeError:
-        """What the cluster, not the work, did wrong."""
+        """The error of the cluster, as opposed to that of the call."""
         if getattr(error, "reason", None) == "scheduler-connection-lost":
             text = f"the connection to the Dask scheduler at {self.address} is lost"
             return HomeError(f"{text}. Start it and run again.")
         what = f"{type(error).__name__}: {_reason(error)}"
-        text = f"the Dask cluster at {self.address} could not do this work: {what}"
+        text = f"the Dask cluster at {self.address} could not run this: {what}"
         return HomeError(f"{text}. Each of its workers needs stepledger {__version__}.")
 
     async def _leave(self) -> None:
         if self._client is not None:
-            with suppress(Exception):  # a broken connection is left too; what broke it has its own message
+            with suppress(Exception):  # a broken connection is closed too; its cause is reported elsewhere
                 async with asyncio.timeout(_LEAVE_SECONDS):
                     await self._client.close()
             self._client.status = "closed"  # else the garbage collector tries again
@@ -225,7 +228,8 @@ class Cluster:
 
 
 def _quiet_distributed() -> Any:
-    """The package, with its logs and warnings off: our errors say what the user needs. Raises UsageError."""
+    """The package, with its logs and warnings off: our errors tell users what they need to know. Raises
+    UsageError."""
     for name in _LOGGERS:
         warnings.filterwarnings("ignore", module=rf"{name}(\.|$)")
     try:

@@ -1,4 +1,4 @@
-"""The demo: real traces that ship with stepledger, through the same walk as anybody's."""
+"""The demo: real traces that ship with stepledger, processed like any others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ DEMO_TRACES = Path(__file__).parent / "demo_traces"
 
 
 def demo_items() -> list[InboxItem]:
-    """The demo traces: two ranks of a vLLM decode, cut from a recording (see
-    pipeline/ingest/demo_traces/README.md)."""
+    """The demo traces: two ranks of a vLLM decode, taken from a recording (see demo_traces/README.md)."""
     files = sorted(DEMO_TRACES.glob("*.json.gz"))
     return [InboxItem(path, DEMO_RUN, Path(DEMO_RUN) / path.name) for path in files]

@@ -1,8 +1,8 @@
-"""Who does the work: this process, worker processes of this machine, or a Dask cluster; one interface.
+"""Executors: this process, worker processes of this machine, or a Dask cluster, behind one interface.
 
-Work is files to land and runs to build. Whoever does it commits it the same way (a rename), so that the lake
-is the only truth: work that is done twice is done once, and what dies half-way leaves nothing but a folder in
-staging.
+Tasks are files to land and runs to build. Every executor commits them the same way (a rename), so that the
+lake is the only truth: a task that runs twice takes effect once, and one that dies half-way leaves nothing
+but a folder in staging.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class Done(Generic[A, B]):
-    """A piece of work and what became of it: a value, or the error that it ended with."""
+    """A task and its result: a value, or the error that it ended with."""
 
     item: A
     value: B | None = None
@@ -43,7 +43,7 @@ class Executor(Protocol):
     workers: int
 
     def run(self, work: Callable[[A], B], items: Sequence[A]) -> Iterator[Done[A, B]]:
-        """What became of each item, as it is done."""
+        """The result of each item, as it is done."""
         ...
 
 
@@ -53,14 +53,14 @@ class Serial:
     workers = 1
 
     def run(self, work: Callable[[A], B], items: Sequence[A]) -> Iterator[Done[A, B]]:
-        """What became of each item, in their order."""
+        """The result of each item, in their order."""
         for item in items:
             yield _done(work, item)
 
 
 class Processes:
-    """Worker processes on this machine. One that dies takes no other's work with it: what it held is done
-    again, alone."""
+    """Worker processes on this machine. One that dies does not affect the tasks of others: its own task is
+    run again, alone."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -79,7 +79,7 @@ class Processes:
                 yield Done(
                     item,
                     error=WorkerDied(
-                        "the process that did this was killed, twice; give it more memory (--memory-limit, "
+                        "the process that did this was killed twice; give it more memory (--memory-limit, "
                         "--workers)"
                     ),
                 )
@@ -126,12 +126,14 @@ class Dask:
         self.workers = self._cluster.workers
 
     def run(self, work: Callable[[A], B], items: Sequence[A]) -> Iterator[Done[A, B]]:
-        """What became of each item, as it is done: HomeError if it was not when the cluster was lost."""
+        """The result of each item, as it is done: HomeError for items that were not done when the cluster was
+        lost."""
         waiting = dict(enumerate(items))
         suspects: dict[int, A] = {}
         try:
             for number, outcome in self._cluster.run([pickle.dumps(_Call(work, item)) for item in items]):
-                # A killed worker takes the work of its other threads with it: who is to blame shows alone.
+                # A killed worker takes the tasks of its other threads with it: which one killed it shows when
+                # each runs alone.
                 if isinstance(outcome, WorkerDied) and len(items) > 1:
                     suspects[number] = items[number]
                 else:
@@ -149,7 +151,7 @@ class Dask:
 
 @contextmanager
 def executor(workers: int, scheduler: str | None) -> Iterator[Executor]:
-    """The executor that the user asked for."""
+    """The executor that the options request."""
     if scheduler is not None:
         cluster = Dask(scheduler)
         try:
@@ -163,7 +165,7 @@ def executor(workers: int, scheduler: str | None) -> Iterator[Executor]:
 def _done(work: Callable[[A], B], item: A) -> Done[A, B]:
     try:
         return Done(item, value=work(item))
-    except Exception as error:  # every error of the work is a result; who asked for it decides
+    except Exception as error:  # every error of a task is a result; the caller decides what to do
         return Done(item, error=error)
 
 
@@ -183,7 +185,7 @@ def _pickled(work: Callable[[A], B], item: A) -> bytes:
 
 
 def _ended(item: A, outcome: Any) -> Done[A, Any]:
-    """What came out of a cluster: a result, or what kept the cluster from it."""
+    """The result of a task on a cluster, or the error of the cluster."""
     if isinstance(outcome, Exception):
         return Done(item, error=outcome)
     done: Done[A, Any] = pickle.loads(outcome)  # noqa: S301 - from our own worker
@@ -191,7 +193,7 @@ def _ended(item: A, outcome: Any) -> Done[A, Any]:
 
 
 def _begin_worker(parent: int) -> None:
-    """In a worker: Ctrl-C is the parent's business, and when the parent dies, so does the worker."""
+    """In a worker: the parent handles Ctrl-C, and when the parent dies, so does the worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     libc: Any = ctypes.CDLL(None)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The inbox: which files wait, which run they belong to, and whether they are finished."""
+"""The inbox: which files are waiting, which run they belong to, and whether they are finished."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pipeline.sources import names
 from pipeline.sources.detect import fresh_export, is_report_folder
 
 SETTLE_SECONDS = 5
-"""A file that changed since then is not read."""
+"""A file that changed less than this long ago is not read."""
 STALL_SECONDS = 60
-"""A truncated file is a copy under way while it changed since then; afterwards its complete events are
+"""A truncated file that changed less than this long ago is a copy in progress; later its complete events are
 read."""
 UNNAMED = "unnamed"
 _UNFINISHED = (".tmp", ".part", ".partial", ".crdownload")
@@ -31,7 +31,7 @@ _HELD = {
     ),
     "many": ("the folder", "fewer at once", "The rest is read when these are done."),
 }
-"""What can be neither read nor moved, by kind: where, what is wanted, what to do."""
+"""Entries that can be neither read nor moved, by kind: where, what is wanted, what to do."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class InboxItem:
     problem: StepledgerError | None = None
 
     def state(self, *, is_stalled: bool) -> tuple[int, int, float, bool]:
-        """What changes when it is written to, exchanged, or has been still for long."""
+        """What changes when it is written to, exchanged, or has not changed for long."""
         return self.inode, self.size_bytes, self.changed_s, is_stalled
 
 
@@ -102,22 +102,22 @@ def _named(folder: Path, entry: Entry, run: str) -> InboxItem:
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
-    except OSError:  # who reads it says why
+    except OSError:  # reading it reports why
         return 0
 
 
 def _problem(root: Path, entry: Entry) -> StepledgerError | None:
-    """Why something in the inbox cannot be read, as far as its kind tells."""
+    """Why an entry of the inbox cannot be read, by its kind."""
     name = entry.place.name
     if entry.kind == "link":
         return _link(root, entry)
     if entry.kind == "other":
-        found = f"{entry.note}, which is no regular file"
+        found = f"{entry.note}, which is not a regular file"
         return TraceError(name, where="the path", found=found, wanted="a trace file", advice=NAME_FILES)
     if entry.kind == "export" and entry.note:
         where, wanted = f"{entry.note} in it", "the files of an nsys export and nothing else"
         return TraceError(
-            name, where=where, found="something that is no regular file", wanted=wanted, advice=NAME_FILES
+            name, where=where, found="something that is not a regular file", wanted=wanted, advice=NAME_FILES
         )
     where, wanted, advice = _HELD.get(entry.kind, ("", "", ""))
     return (
@@ -132,12 +132,12 @@ def _short(name: str) -> str:
 
 
 def _link(root: Path, entry: Entry) -> StepledgerError:
-    """A link is never followed: one to another file of the inbox is not needed, any other leads where nobody
-    dropped anything."""
+    """A link is never followed: one to another file of the inbox is not needed, and any other leaves the
+    inbox."""
     place, top = root / entry.place, os.path.realpath(root)
     try:
         target = os.path.realpath(place)
-    except OSError:  # it was exchanged while it was looked at, and is judged again
+    except OSError:  # it was exchanged just now, and is examined again in the next pass
         return GoneFile(
             place.name, where="the path", found="that it was exchanged", wanted="a file that stays"
         )
@@ -155,8 +155,8 @@ def _link(root: Path, entry: Entry) -> StepledgerError:
 
 
 def _stale_exports_first(items: Iterable[InboxItem]) -> list[InboxItem]:
-    """An nsys report is read after an export of it that is older, so that the report is still there to say
-    so."""
+    """An nsys report is read after an export that is older, so that the report is still there to show
+    that."""
     return sorted(items, key=lambda item: item.path.suffix == ".nsys-rep" and fresh_export(item.path) is None)
 
 
@@ -166,10 +166,9 @@ def run_name_of(file_name: str) -> str:
 
 
 def not_settled(item: InboxItem, still_s: Callable[[InboxItem], float] | None = None) -> str | None:
-    """Why a file in the inbox is left alone for now: it may still be written.
+    """Why a file in the inbox is left alone for now: it may still be being written.
 
-    `still_s`: for how long a caller has seen it unchanged; asked where the file's own time lies in the
-    future.
+    `still_s`: for how long a caller has seen it unchanged; used where the file's own time is in the future.
     """
     if item.path.suffix in _UNFINISHED:
         return f"{item.path.suffix} marks an unfinished copy"
@@ -177,16 +176,16 @@ def not_settled(item: InboxItem, still_s: Callable[[InboxItem], float] | None = 
     if age >= SETTLE_SECONDS:
         return None
     if age >= 0:
-        return f"changed {age:.0f} s ago; run again when it has been still for {SETTLE_SECONDS} s"
+        return f"changed {age:.0f} s ago; run again when it has not changed for {SETTLE_SECONDS} s"
     if still_s is not None and still_s(item) >= SETTLE_SECONDS:
         return None
-    return f"its time is {-age:.0f} s in the future, so that it may still be written; wait, or `touch` it"
+    return f"its time is {-age:.0f} s in the future, so it may still be being written; wait, or `touch` it"
 
 
 def not_stalled(item: InboxItem) -> str | None:
-    """Why a truncated file is left alone for now; None if it has been still for so long that it is not being
-    written."""
+    """Why a truncated file is left alone for now; None if it has not changed for so long that no process is
+    writing it."""
     age = time.time() - item.changed_s
     if abs(age) < STALL_SECONDS:  # a clock may be a little ahead, not by much
-        return f"still for {max(age, 0):.0f} s; its complete events are read after {STALL_SECONDS} s"
+        return f"unchanged for {max(age, 0):.0f} s; its complete events are read after {STALL_SECONDS} s"
     return None

@@ -1,11 +1,10 @@
-"""Land one file: read it whole into a staging folder, hold it to the contracts, commit it with one rename."""
+"""Land one file: read it whole into a staging folder, check it against the contracts, commit it with one
+rename."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
-import shutil
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,7 @@ from pathlib import Path
 from pipeline import duck
 from pipeline.contracts import contracts
 from pipeline.errors import SideFile, TraceError, UnfinishedFile, UsageError, home_trouble
-from pipeline.lake.atomic import commit_folder
+from pipeline.lake.atomic import commit_folder, staging_folder
 from pipeline.lake.dropped import Dropped, opened, same_mode
 from pipeline.lake.home import Home
 from pipeline.sources.detect import reader_for
@@ -24,7 +23,7 @@ from pipeline.sources.names import as_text
 
 @dataclass(frozen=True)
 class Landed:
-    """What became of a file: its id, whether these bytes were in the run already, and which file was read."""
+    """A landed file: its id, whether these bytes were in the run already, and which file was read."""
 
     run_id: str
     file_id: str
@@ -46,12 +45,12 @@ def land(
     inbox: Path | None = None,
 ) -> Landed:
     """Read `path` into the lake under the run `run_name`. The same bytes again are a no-op, also when another
-    process lands them meanwhile.
+    process lands them at the same time.
 
     `inbox`: the folder that the file was dropped into, below which no symbolic link is followed. Raises
-    TraceError (nothing is landed) or SideFile (it is no trace and need not be one); UnfinishedFile for a
+    TraceError (nothing is landed) or SideFile (it is not a trace and need not be one); UnfinishedFile for a
     truncated file, unless its complete events are to be salvaged, and for one that changes while it is read;
-    UsageError where the lake cannot take it.
+    UsageError where the lake cannot be written.
     """
     run_id = run_id or home.run_id_for(run_name)
     with _staging(home) as (out, work, private), opened(path, private, inbox) as dropped:
@@ -89,7 +88,6 @@ def land(
                 wanted="a finished file",
                 advice="Read it again when it is complete.",
             )
-        _without_latencies(out)
         _check(out)
         same_mode(out, dropped.mode, dropped.gid)
         return replace(landed, was_known=not _committed(out, target))
@@ -97,21 +95,18 @@ def land(
 
 @contextmanager
 def _staging(home: Home) -> Iterator[tuple[Path, Path, Path]]:
-    """Folders for the tables, for scratch, and for the file as readers see it; removed afterwards, whatever
-    happens."""
-    staging = home.staging / uuid.uuid4().hex
-    folders = staging / "out", staging / "work", staging / "in"
-    try:
+    """Folders for the tables, for scratch files, and for the file as readers see it; always removed at the
+    end."""
+    with staging_folder(home.staging) as staging:
+        folders = staging / "out", staging / "work", staging / "in"
         for folder in folders:
-            folder.mkdir(parents=True)
+            folder.mkdir()
         folders[2].chmod(0o700)
         yield folders
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _refuse_large(dropped: Dropped, max_bytes: int) -> None:
-    """A file that is larger than its text may be is not even hashed."""
+    """A file that is larger than its decoded text may be is not even hashed."""
     if dropped.size_bytes > max_bytes:
         raise TraceError(
             dropped.name,
@@ -123,7 +118,7 @@ def _refuse_large(dropped: Dropped, max_bytes: int) -> None:
 
 
 def _committed(out: Path, target: Path) -> bool:
-    """Put the tables in place; False if another process has landed the same bytes meanwhile."""
+    """Put the tables in place; False if another process has landed the same bytes in the meantime."""
     try:
         commit_folder(out, target)
     except OSError as error:
@@ -132,24 +127,13 @@ def _committed(out: Path, target: Path) -> bool:
         if home_trouble(error):
             raise
         raise UsageError(
-            f"{target.parent}: cannot be written: {error.strerror}. Check who may write there."
+            f"{target.parent}: cannot be written: {error.strerror}. Check its permissions."
         ) from error
     return True
 
 
-def _without_latencies(out: Path) -> None:
-    """A trace holds no latency table: its readers do not know of one, and it lands with no rows."""
-    file = out / "microbench.parquet"
-    if not file.is_file():
-        with duck.working(out.parent / "work", threads=1, memory_limit="256MB") as con:
-            con.execute(
-                f"COPY ({contracts('raw')['microbench'].empty_query()}) TO {duck.literal(file)} (FORMAT "
-                "parquet)"
-            )
-
-
 def _check(out: Path) -> None:
-    """Hold every table to its contract: columns, types, no NULL where never, unique grain."""
+    """Check every table against its contract: columns, types, no NULL where not allowed, unique grain."""
     with duck.working(out.parent / "work", threads=1, memory_limit="256MB") as con:
         for table, contract in contracts("raw").items():
             contract.check(

@@ -1,8 +1,8 @@
-"""Where dropped files go: into the archive when they were read, into the quarantine with a reason when they
-could not be.
+"""Move dropped files: to the archive when they were read, to the quarantine with a reason when they could not
+be read.
 
-Reasons are kept in a folder of their own, which holds nothing that anyone dropped: a file that looks like a
-reason is a file.
+Reasons are kept in a folder of their own, which holds no dropped file: a dropped file that looks like a
+reason is just a file.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from pipeline import __version__
 from pipeline.errors import StepledgerError, TraceError, UsageError, home_trouble
 from pipeline.ingest.inbox import InboxItem
 from pipeline.lake.atomic import write_file
-from pipeline.lake.beneath import Replaced, entries, folder, free_place, move
+from pipeline.lake.beneath import entries, folder
 from pipeline.lake.home import Home
+from pipeline.lake.moving import Replaced, free_place, move
 from pipeline.sources.names import as_text
 
 _OLD_REASON = ".reason.json"
@@ -37,14 +38,14 @@ def archive(home: Home, item: InboxItem, inode: int | None = None) -> Path:
 
 
 def quarantine(home: Home, item: InboxItem, error: StepledgerError) -> Path:
-    """Move a file that could not be read to the quarantine and write down why. Returns its path there.
+    """Move a file that could not be read to the quarantine and record why. Returns its path there.
 
-    A file never lies there without its reason: that is written first, under the name that the file will have.
+    A file is never there without its reason, which is written first, under the name that the file will have.
     """
     try:
         place = free_place(home.quarantine, item.place)
-    except OSError as trouble:
-        raise _cannot_move(item, home.quarantine, trouble) from trouble
+    except OSError as problem:
+        raise _cannot_move(item, home.quarantine, problem) from problem
     note = _note(home, place)
     write_file(note, _reason(item, place, error))
     try:
@@ -72,8 +73,8 @@ def _reason(item: InboxItem, place: Path, error: StepledgerError) -> bytes:
 
 
 def _note(home: Home, place: Path) -> Path:
-    """The file that says why: its name is made of safe letters and a hash of the place, so that any place has
-    one."""
+    """The file with the reason: its name consists of safe letters and a hash of the place, so that every
+    place has one."""
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", place.name).strip("._-")[:80]
     return home.reasons / f"{stem}-{hashlib.sha256(os.fsencode(place)).hexdigest()[:16]}.json"
 
@@ -124,7 +125,7 @@ def _old_notes(home: Home, places: set[Path]) -> set[Path]:
 
 
 def _old_error(home: Home, place: Path) -> str | None:
-    """What an older version wrote beside a file; only shown, never followed."""
+    """The reason that an older version wrote beside a file; shown only, never trusted as a path."""
     name = place.name + _OLD_REASON
     with (
         suppress(OSError, ValueError, KeyError, TypeError),
@@ -159,7 +160,7 @@ def retry(home: Home, files: list[str] | None) -> list[Path]:
             moved.append(move(home.quarantine, found.place, home.inbox, place, found.inode))
         except OSError as error:
             raise UsageError(
-                f"{name}: cannot be moved back into the inbox: {error.strerror}. Check who may write there."
+                f"{name}: cannot be moved back into the inbox: {error.strerror}. Check its permissions."
             ) from error
         _note(home, found.place).unlink(missing_ok=True)
         if (old := found.place.with_name(found.place.name + _OLD_REASON)) in old_notes:
@@ -169,8 +170,8 @@ def retry(home: Home, files: list[str] | None) -> list[Path]:
 
 
 def remove_orphans(home: Home) -> None:
-    """Remove reasons of files that are not there: the process was killed before it moved them, or a user took
-    them away."""
+    """Remove reasons of files that do not exist: the process was killed before it moved them, or a user
+    removed them."""
     notes = [*home.reasons.iterdir()]
     wanted = {_note(home, entry.place).name for entry in entries(home.quarantine)} if notes else set()
     for note in notes:
@@ -194,17 +195,16 @@ def _move(home: Home, item: InboxItem, root: Path, inode: int, place: Path) -> P
 
 def _cannot_move(item: InboxItem, root: Path, error: OSError) -> UsageError:
     if isinstance(error, Replaced):
-        return UsageError(f"{item.place}: {error.strerror}, which is read next")
+        return UsageError(f"{item.place}: {error.strerror}, which is read in the next pass")
     if isinstance(error, FileNotFoundError):
-        return UsageError(f"{item.place}: it was taken away, so it is not kept in {root.name}/")
+        return UsageError(f"{item.place}: it was removed, so it is not kept in {root.name}/")
     return UsageError(
-        f"{item.place}: cannot be moved to {root.name}/: {error.strerror}. Check who may write there."
+        f"{item.place}: cannot be moved to {root.name}/: {error.strerror}. Check its permissions."
     )
 
 
 def drop_empty_folders(root: Path, place: Path) -> None:
-    """Up from a folder below `root`, remove those that hold nothing; one that has been given something
-    meanwhile stays."""
+    """Remove empty folders upward from a folder below `root`; one that is no longer empty stays."""
     with suppress(OSError):
         while place.parts:
             with folder(root, place.parent.parts) as parent:

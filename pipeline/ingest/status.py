@@ -1,4 +1,4 @@
-"""Where things are: what waits, what is in work, what is quarantined and why, the runs, the disk; and the
+"""The state of a home: waiting files, running processes, the quarantine, the runs and the disk; and the
 issues of readers."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pipeline.lake.atomic import size_of
 from pipeline.lake.damage import damaged_runs
 from pipeline.lake.home import Home
 from pipeline.lake.manifest import Manifest
-from pipeline.lake.reading import opened, say_left_out, stable
+from pipeline.lake.reading import opened, print_left_out, stable
 from pipeline.lake.versions import refuse_newer
 from pipeline.lake.views import left_out_of
 from pipeline.sources.issues import issue_codes
@@ -21,7 +21,7 @@ from pipeline.sources.names import as_text
 
 
 def status_rows(home: Home) -> tuple[list[str], list[list[Any]]]:
-    """One row per waiting file, writer at work, quarantined file, run, and folder that takes disk space."""
+    """One row per waiting file, running process, quarantined file, run, and folder that takes disk space."""
     dropped = waiting(home.inbox)
     rows: list[list[Any]] = [["inbox", str(item.place), item.run_name, _state(item)] for item in dropped]
     rows += [["in work", name, None, state] for name, state in home.at_work()]
@@ -38,13 +38,13 @@ def status_rows(home: Home) -> tuple[list[str], list[list[Any]]]:
 
 
 def _state(item: InboxItem) -> str:
-    """Why a file of the inbox waits."""
+    """Why a file of the inbox is waiting."""
     return str(item.problem) if isinstance(item.problem, HeldFile) else not_settled(item) or "ready"
 
 
 def _run_rows(home: Home) -> list[list[Any]]:
-    """One row per run and source, those that cannot be read with the reason; or the reason why no run can be
-    read.
+    """One row per run and source, with the reason for those that cannot be read; or the reason why no run can
+    be read.
 
     Raises UsageError for a home of a newer version.
     """
@@ -91,7 +91,7 @@ def _issues(home: Home) -> tuple[list[tuple[Any, ...]], dict[str, str]]:
 def issue_rows(home: Home) -> tuple[list[str], list[list[Any]]]:
     """Issues of all files by run and code, worst first, with what they mean and what to do."""
     found, left_out = stable(home, lambda: _issues(home), across_runs=True)
-    say_left_out(left_out)
+    print_left_out(left_out)
     columns = ["run_id", "severity", "code", "event_class", "events", "gpu_ns", "example", "meaning", "todo"]
     texts = issue_codes()
     return columns, [

@@ -1,5 +1,4 @@
-"""The two pieces of work that an executor is given: land a file, build a run. What goes in and out can be
-pickled."""
+"""The two tasks of an executor: land a file, build a run. Their inputs and results can be pickled."""
 
 from __future__ import annotations
 
@@ -23,8 +22,9 @@ from pipeline.sources.job import MAX_BYTES
 
 @dataclass(frozen=True)
 class Landing:
-    """A file to read into a run of the home at `root`; `run_id` is the run's folder, chosen by whoever gives
-    the work."""
+    """A file to read into a run of the home at `root`; `run_id` is the run's folder, chosen by the
+    process that gives the task.
+    """
 
     root: Path
     path: Path
@@ -53,17 +53,17 @@ class Building:
 @dataclass(frozen=True)
 class Built:
     """A run that was built: its verdict, and the checks of severity fail that it failed, with what they mean.
-    `trouble`: why it could not be checked, if so."""
+    `problem`: why it could not be checked, if so."""
 
     verdict: str | None = None
     failed: tuple[tuple[str, str], ...] = ()
-    trouble: StepledgerError | None = None
+    problem: StepledgerError | None = None
 
 
 def land_file(landing: Landing, on_read: Callable[[int], None] = lambda _count: None) -> Landed:
-    """Read one file into the lake. Every failure has a name: HomeError where the home cannot take it, which
-    is not the file's fault; what else the file system or DuckDB says while it is read is a TraceError of this
-    file."""
+    """Read one file into the lake. Raises HomeError where the home cannot be written, which is not the file's
+    fault; any other error of the file system or of DuckDB is a TraceError of this file.
+    """
     _prove_home(landing)
     try:
         return land(
@@ -79,33 +79,35 @@ def land_file(landing: Landing, on_read: Callable[[int], None] = lambda _count: 
             inbox=landing.inbox,
         )
     except StepledgerError as error:
-        if trouble := home_error(landing.root, error):
-            raise trouble from error
+        if problem := home_error(landing.root, error):
+            raise problem from error
         raise
     except (OSError, duckdb.Error, MemoryError, RecursionError) as error:
         if isinstance(error, OSError) and _is_of_lake(landing.root, error) and home_trouble(error) is None:
             raise UsageError(
-                f"the lake cannot be written: {said_by(error)}. Check its disk and who may write there."
+                f"the lake cannot be written: {describe_error(error)}. Check its disk and its permissions."
             ) from error
         raise home_error(landing.root, error) or TraceError(
             landing.path.name,
             where="reading it",
-            found=said_by(error),
+            found=describe_error(error),
             wanted="a file that can be read to its end",
             advice="Check the file and the disk, then run `stepledger retry`.",
         ) from error
 
 
 def _is_of_lake(root: Path, error: OSError) -> bool:
-    """Did this happen to a file of ours, not to the one that is read? (That one is shown to readers in a
-    folder `in`.)"""
+    """Did this happen to a file of the lake, not to the one that is read (which readers see in a folder
+    `in`)?
+    """
     path = Path(str(error.filename or ""))
     return path.is_relative_to(root / "lake") and "in" not in path.relative_to(root / "lake").parts
 
 
 def build_and_check(building: Building) -> Built:
-    """Build the marts of one run and ask the checks. Raises ModelError, or HomeError where the home cannot
-    take them."""
+    """Build the marts of one run and check them. Raises ModelError, or HomeError where the home cannot be
+    written.
+    """
     _prove_home(building)
     home, root = Home(building.root), building.root
     try:
@@ -114,23 +116,27 @@ def build_and_check(building: Building) -> Built:
                 home, building.run_id, load_rules(home.user_rules, home.user_markers), building.settings
             )
     except StepledgerError as error:
-        if trouble := home_error(root, error):
-            raise trouble from error
+        if problem := home_error(root, error):
+            raise problem from error
         raise
     except (OSError, duckdb.Error, MemoryError) as error:
-        raise home_error(root, error) or ModelError(f"its marts cannot be built: {said_by(error)}") from error
+        raise home_error(root, error) or ModelError(
+            f"its marts cannot be built: {describe_error(error)}"
+        ) from error
     try:
         results = check_run(home, building.run_id, with_docs=False)
     except StepledgerError as error:
-        return Built(trouble=home_error(root, error) or error)
+        return Built(problem=home_error(root, error) or error)
     except (OSError, duckdb.Error, MemoryError) as error:
-        return Built(trouble=home_error(root, error) or ModelError(f"it cannot be checked: {said_by(error)}"))
+        return Built(
+            problem=home_error(root, error) or ModelError(f"it cannot be checked: {describe_error(error)}")
+        )
     failed = tuple((r.check, r.means) for r in results if not r.is_passed and r.severity == "fail")
     return Built(verdict(results), failed)
 
 
 def _prove_home(work: Landing | Building) -> None:
-    """Raises HomeError where this process has another version or home than the one that gave the work."""
+    """Raises HomeError where this process has another version or home than the one that gave the task."""
     me, theirs = f"worker {socket.gethostname()}", work.version
     if theirs != __version__:
         text = f"{me} has stepledger {__version__}, this command has {theirs}"
@@ -146,15 +152,17 @@ def _prove_home(work: Landing | Building) -> None:
 
 
 def home_error(root: Path, error: BaseException) -> HomeError | None:
-    """The error of a home that cannot take what is written, if that is what this error says."""
-    trouble = home_trouble(error)
-    if trouble is None or isinstance(error, HomeError):
+    """The HomeError for a home that cannot be written, if this error means that."""
+    problem = home_trouble(error)
+    if problem is None or isinstance(error, HomeError):
         return None
-    return HomeError(f"{root}: {trouble}. No data is lost: re-run once this is fixed. ({said_by(error)})")
+    return HomeError(
+        f"{root}: {problem}. No data is lost: re-run once this is fixed. ({describe_error(error)})"
+    )
 
 
-def said_by(error: BaseException) -> str:
-    """What an error says, on one line, and of which file."""
+def describe_error(error: BaseException) -> str:
+    """The message of an error on one line, with its file."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
     return str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__

@@ -1,4 +1,4 @@
-"""Commits to the filesystem: everything appears whole or not at all."""
+"""Commits to the file system: everything appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from pipeline import lock
 from pipeline.errors import StepledgerError
 
 SCRATCH = "scratch-"
-"""Begins the name of a folder in staging whose maker holds a lock in it, not the home's."""
+"""Begins the name of a folder in staging whose creator holds a lock beside it instead of the home's."""
+RETIRED = "old-"
+"""Begins the name of a folder in staging that readers may still have open."""
 _ASIDE = re.compile(r"\..+\.[0-9a-f]{32}")
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 _NAME_BYTES = 255
@@ -61,8 +63,33 @@ def exchange_folder(staged: Path, target: Path, old: Path) -> None:
         staged.rename(target)
     else:
         _exchange(staged, target)
-        staged.rename(old / f"old-{uuid.uuid4().hex}")
+        retire(staged, old)
     sync_folder(target.parent)
+
+
+def retire(folder: Path, staging: Path) -> None:
+    """Move a folder out of the lake: it is deleted after a grace time, for readers that have it open."""
+    folder.rename(staging / f"{RETIRED}{uuid.uuid4().hex}")
+
+
+@contextmanager
+def staging_folder(staging: Path, prefix: str = "") -> Iterator[Path]:
+    """A new folder in staging for the holder of the home; removed at the end with all that is left in it."""
+    folder = staging / f"{prefix}{uuid.uuid4().hex}"
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def replacing(target: Path, staging: Path) -> Iterator[Path]:
+    """A new folder in staging that takes the place of `target` in one step if all goes well, and is removed
+    otherwise."""
+    with staging_folder(staging) as folder:
+        yield folder
+        exchange_folder(folder, target, staging)
 
 
 def _exchange(one: Path, other: Path) -> None:
@@ -76,8 +103,8 @@ def _exchange(one: Path, other: Path) -> None:
 
 
 def numbered(name: str) -> Iterator[str]:
-    """This name, then the same with 2, 3, ... at its end, cut where it would be longer than a file system
-    takes."""
+    """This name, then the same with 2, 3, ... at its end, truncated where it would be longer than a file
+    system allows."""
     yield name
     raw = os.fsencode(name)
     for number in range(2, _LAST_NUMBER):
@@ -90,7 +117,8 @@ def numbered(name: str) -> Iterator[str]:
 
 @contextmanager
 def scratch(staging: Path) -> Iterator[Path]:
-    """A folder in staging for somebody who does not hold the home; the lock beside it tells for how long."""
+    """A folder in staging for a process that does not hold the home; the lock beside it shows that it is in
+    use."""
     folder = staging / f"{SCRATCH}{uuid.uuid4().hex}"
     lock_file = folder.with_suffix(".lock")
     handle = os.open(lock_file, os.O_RDWR | os.O_CREAT, 0o600)
@@ -105,7 +133,7 @@ def scratch(staging: Path) -> Iterator[Path]:
 
 
 def is_abandoned(folder: Path) -> bool:
-    """Has the process that made this scratch folder (or its lock) gone?"""
+    """Has the process that made this scratch folder (or its lock) ended?"""
     try:
         handle = os.open(folder.with_suffix(".lock"), os.O_RDWR)
     except FileNotFoundError:
@@ -117,7 +145,7 @@ def is_abandoned(folder: Path) -> bool:
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of the files below a folder of ours; what is taken away meanwhile counts as nothing."""
+    """Bytes of the files below a folder of ours; files that are removed in the meantime count as nothing."""
     total = 0
     for path in folder.rglob("*"):
         with suppress(OSError):
@@ -126,7 +154,7 @@ def size_of(folder: Path) -> int:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder with all that is in it; what cannot be removed is left for the next time."""
+    """Remove a file, or a folder with its contents; what cannot be removed is left for the next time."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

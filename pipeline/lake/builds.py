@@ -16,17 +16,17 @@ from pipeline.lake.manifest import Manifest
 
 
 def inputs_sha(home: Home, run_id: str) -> str:
-    """Hash of the files that a run holds now, and of what was said of it."""
+    """Hash of the files that a run holds now, and of its facts."""
     files = sorted(p.name for p in home.raw_run(run_id).glob("file_id=*"))
     config = home.config_run(run_id) / "run_config.parquet"
     if config.is_file():
-        with suppress(OSError):  # then it is not what the run was built with, and building says what is wrong
+        with suppress(OSError):  # then the hash differs from the build's, and building reports the problem
             files.append(hashlib.sha256(config.read_bytes()).hexdigest())
     return hashlib.sha256("\n".join(files).encode()).hexdigest()[:16]
 
 
 def unchecked_runs(home: Home) -> list[str]:
-    """Runs whose present build has no results of checks: whoever built it was stopped in between, or a check
+    """Runs whose current build has no check results: the process that built it stopped in between, or a check
     failed to run."""
     checked = checked_builds(home)
     known = {*home.run_ids()}
@@ -36,7 +36,7 @@ def unchecked_runs(home: Home) -> list[str]:
 
 
 def builds(home: Home) -> dict[str, tuple[int, int]]:
-    """What tells the present build of each run from any other."""
+    """What identifies the current build of each run."""
     found: dict[str, tuple[int, int]] = {}
     for path in home.marts.glob("run_id=*"):
         try:

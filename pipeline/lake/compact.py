@@ -7,7 +7,6 @@ again, and its folder wins.
 
 from __future__ import annotations
 
-import shutil
 import time
 import uuid
 from collections.abc import Collection, Iterable
@@ -19,25 +18,28 @@ from pipeline import duck
 from pipeline.contracts import CONTRACT_VERSION, contracts
 from pipeline.duck import literal
 from pipeline.errors import ModelError
-from pipeline.lake.atomic import commit_folder
+from pipeline.lake.atomic import commit_folder, retire, staging_folder
 from pipeline.lake.builds import built_facts
 from pipeline.lake.damage import BUILT, damage_of, unreadable_file
 from pipeline.lake.dropped import mode_of, same_mode
 from pipeline.lake.home import TEMPLATE, Home
 from pipeline.lake.manifest import Manifest, build_in, settle
+from pipeline.text import counted
 
 
 def compact_runs(home: Home, run_ids: list[str]) -> str:
     """Copy the marts and check results of these runs into a new generation and serve them from there. Returns
     its name.
 
-    Their folders stay for readers that have them open; `remove_compacted` takes them away. Raises ModelError.
+    Their folders stay for readers that have them open; `remove_compacted` removes them. Raises ModelError.
     """
     gen = uuid.uuid4().hex[:12]
-    staged = home.staging / uuid.uuid4().hex
-    (staged / "out").mkdir(parents=True)
     try:
-        with duck.working(staged / "spill", threads=1, memory_limit="1GB") as con:
+        with (
+            staging_folder(home.staging) as spill,
+            staging_folder(home.staging) as out,
+            duck.working(spill, threads=1, memory_limit="1GB") as con,
+        ):
             con.execute("SET preserve_insertion_order = true")  # run by run, so that row groups hold few runs
             for layer in BUILT:
                 for table, contract in contracts(layer).items():
@@ -55,19 +57,17 @@ def compact_runs(home: Home, run_ids: list[str]) -> str:
                     source = scan if files else f"({contract.empty_query()})"
                     con.execute(
                         f"COPY (SELECT {contract.select_list()} FROM {source}) TO "
-                        f"{literal(staged / 'out' / f'{table}.parquet')} "
+                        f"{literal(out / f'{table}.parquet')} "
                         "(FORMAT parquet, COMPRESSION zstd)"
                     )
-        builds = {r: build_in(home.mart_run(r)) for r in run_ids}
-        same_mode(staged / "out", mode_of(*map(home.raw_run, run_ids)))
-        commit_folder(staged / "out", home.compact / f"gen={gen}")
+            builds = {r: build_in(home.mart_run(r)) for r in run_ids}
+            same_mode(out, mode_of(*map(home.raw_run, run_ids)))
+            commit_folder(out, home.compact / f"gen={gen}")
     except duckdb.Error as error:
         damage = next((found for run_id in run_ids if (found := unreadable_file(home, run_id, BUILT))), None)
         raise ModelError(
-            f"the marts of {len(run_ids)} runs cannot be compacted: {damage or error}"
+            f"the marts of {counted(len(run_ids), 'run')} cannot be compacted: {damage or error}"
         ) from error
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
     manifest = settle(home)
     manifest.holds[gen], manifest.made_at[gen] = run_ids, time.time()
     for run_id, build in builds.items():
@@ -102,17 +102,17 @@ def compactable(home: Home, older_than_s: float) -> list[str]:
 
 def remove_compacted(home: Home, grace_s: float) -> None:
     """Remove the folders of runs that have been served from a generation for the grace time, and generations
-    that serve nobody."""
+    that serve no run."""
     manifest = settle(home)
     for run_id, gen in manifest.serves.items():
         if time.time() - manifest.made_at[gen] >= grace_s:
             for folder in (home.mart_run(run_id), home.quality_lake_run(run_id)):
                 if folder.is_dir():
-                    folder.rename(home.staging / f"old-{uuid.uuid4().hex}")
+                    retire(folder, home.staging)
     for folder in home.compact.glob("gen=*"):
         gen = folder.name.removeprefix("gen=")
         if gen not in {*manifest.holds, TEMPLATE} and time.time() - folder.stat().st_ctime >= grace_s:
-            folder.rename(home.staging / f"old-{uuid.uuid4().hex}")
+            retire(folder, home.staging)
 
 
 def relation(home: Home, table: str, folders: str, left_out: Collection[str], pinned: Iterable[str]) -> str:

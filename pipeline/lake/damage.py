@@ -1,5 +1,4 @@
-"""Damaged files of a run, found by their names, sizes and ends: each is the trouble of its run alone, and
-says what to do."""
+"""Damaged files of a run, found by name, size and both ends: each affects its run alone, and has a remedy."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from pipeline.contracts import Layer, contracts
 from pipeline.lake.home import TEMPLATE, Home
 
 LAYERS: tuple[Layer, ...] = ("raw", "config", "marts", "quality")
-"""What is read first, first: where a raw file is damaged, nothing can be built again."""
+"""In reading order: where a raw file is damaged, nothing can be rebuilt."""
 BUILT: tuple[Layer, ...] = ("marts", "quality")
 """Layers that are built from the others, and that a generation of compacted runs holds."""
 _CAME_LATER = frozenset({"microbench.parquet"})
@@ -40,15 +39,15 @@ class Damage:
                 "back into the inbox"
             )
         elif self.layer == "config":
-            todo = f"give the run's facts again with `stepledger describe {self.run_id}`"
+            todo = f"record the run's facts again with `stepledger describe {self.run_id}`"
         else:
-            todo = f"run `stepledger build --run {self.run_id}`"
+            todo = f"run `stepledger build {self.run_id}`"
         return f"damaged: {self.file}: {todo}"
 
 
 @dataclass(frozen=True)
 class _Folder:
-    """A folder with files of one layer of a run, and the names that belong into it."""
+    """A folder with files of one layer of a run, and the names that belong in it."""
 
     layer: Layer
     path: str
@@ -56,7 +55,7 @@ class _Folder:
 
 
 def is_damaged(file: str | Path) -> bool:
-    """Is this no whole Parquet file, by its size, both ends and the length of its footer?"""
+    """Is this not a whole Parquet file, by its size, both ends and the length of its footer?"""
     try:
         handle = os.open(file, os.O_RDONLY)
     except OSError:
@@ -80,15 +79,15 @@ def damage_of(
     """The first damaged file of a run; `gen`: the generation that it is served from, if any."""
     for folder in _folders(home, run_id, gen, layers):
         for name in folder.names:
-            # The folder is looked for again: a run may be forgotten meanwhile.
+            # The folder is looked up again: the run may have been forgotten in the meantime.
             if is_damaged(f"{folder.path}/{name}") and (gen is not None or os.path.isdir(folder.path)):  # noqa: PTH112
                 return _damage(home, run_id, folder, name)
     return None
 
 
 def unreadable_file(home: Home, run_id: str, layers: Collection[Layer]) -> Damage | None:
-    """The first file in a run's folders that DuckDB cannot read to its end. It reads whole files: for when
-    reading has failed."""
+    """The first file in a run's folders that DuckDB cannot read to its end. It reads whole files, so it is
+    called only after a read has failed."""
     with duck.in_memory() as con:
         for folder in _folders(home, run_id, None, layers):
             for name in folder.names:
@@ -99,8 +98,8 @@ def unreadable_file(home: Home, run_id: str, layers: Collection[Layer]) -> Damag
 
 
 def unreadable_runs(home: Home, served: Mapping[str, str]) -> dict[str, Damage]:
-    """Every run with a file whose footer DuckDB cannot read, though its ends are whole: for when reading has
-    failed."""
+    """Every run with a file whose footer DuckDB cannot read although both ends are whole; called only after a
+    read has failed."""
     found: dict[str, Damage] = {}
     with duck.in_memory() as con:
         for run_id in _runs(home, LAYERS, served):
@@ -145,8 +144,8 @@ def damaged_runs(
 
 
 def incomplete_runs(home: Home, served: Mapping[str, str]) -> dict[str, Damage]:
-    """Every run that lacks a file. Names alone are read: a missing file, unlike a damaged one, makes no
-    statement fail."""
+    """Every run that lacks a file. Names alone are read: a missing file, unlike a damaged one, does not make
+    a statement fail."""
     whole = {gen for gen in {*served.values()} if not _lacks(_gen(home, gen), _generation())}
     suspects = {run_id for run_id, gen in served.items() if gen not in whole}
     for layer in LAYERS:
@@ -163,7 +162,7 @@ def incomplete_runs(home: Home, served: Mapping[str, str]) -> dict[str, Damage]:
 
 
 def _folders(home: Home, run_id: str, gen: str | None, layers: Collection[Layer]) -> Iterator[_Folder]:
-    """The folders of a run; one that is not there was not made yet."""
+    """The folders of a run that exist."""
     for layer in (layer for layer in LAYERS if layer in layers):
         folder = f"{_root(home, layer)}/run_id={run_id}"
         if layer in BUILT and gen is not None:
@@ -175,7 +174,7 @@ def _folders(home: Home, run_id: str, gen: str | None, layers: Collection[Layer]
                     part,
                     (*_names(layer), *(name for name in _CAME_LATER if os.path.lexists(f"{part}/{name}"))),
                 )
-        elif os.path.isdir(folder):  # noqa: PTH112 - thousands of runs are looked at
+        elif os.path.isdir(folder):  # noqa: PTH112 - called for thousands of runs
             yield _Folder(layer, folder, _names(layer))
 
 
@@ -205,7 +204,7 @@ def _generation() -> tuple[str, ...]:
 def _lacks(folder: str, names: tuple[str, ...]) -> bool:
     """Is one of these names not in the folder?"""
     try:
-        return not {*os.listdir(folder)}.issuperset(names)  # noqa: PTH208 - thousands of folders are looked at
+        return not {*os.listdir(folder)}.issuperset(names)  # noqa: PTH208 - called for thousands of folders
     except OSError:
         return True
 

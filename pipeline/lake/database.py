@@ -35,14 +35,16 @@ def _write_views(home: Home, left_out: dict[str, str], pinned: Iterable[str]) ->
     aside = home.root / f".stepledger.duckdb.{uuid.uuid4().hex}"
     try:
         with duck.database(aside, read_only=False) as con:
+            con.execute("BEGIN")  # some 600 statements: each would be a commit of its own
             make_views(con, home, left_out, pinned)
+            con.execute("COMMIT")
         aside.replace(home.database)
     finally:
         aside.unlink(missing_ok=True)
 
 
 def _to_leave_out(home: Home) -> dict[str, str]:
-    """Runs to leave out of the views. All files are looked at only where something was wrong before, or
+    """Runs to leave out of the views. All files are examined only where something was wrong before, or
     another version wrote."""
     try:
         with checked(home) as con:
@@ -56,7 +58,7 @@ def _to_leave_out(home: Home) -> dict[str, str]:
 
 
 def failing_runs(home: Home, error: duckdb.Error | UsageError, known: Mapping[str, str]) -> dict[str, str]:
-    """Runs that made reading fail, and why. Raises the error again where it is none of a file, or no run is
+    """Runs that made reading fail, and why. Raises the error again where it is not about a file, or no run is
     found."""
     cause = error.__cause__ if isinstance(error, UsageError) else error
     # DuckDB has no class of its own for what it finds inside of a Parquet file.

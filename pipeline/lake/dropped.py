@@ -1,5 +1,5 @@
-"""The file that a reader is given: opened once, judged by what was opened, and read from there whatever
-happens to its path."""
+"""The file that a reader is given: opened once, examined through its descriptor, and read from there no
+matter what happens to its path."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAME_FILES = "Name the trace files, or the folder that holds them."
 
 @dataclass(frozen=True)
 class Dropped:
-    """`path`: what readers open, under the file's own name, in a folder that only this process may enter.
+    """`path`: what readers open, under the file's own name, in a folder that only this user may enter.
     `folder`: where the file lies, to look at the names beside it. `inode` and `mode` are those of what was
     opened."""
 
@@ -47,8 +47,8 @@ class Dropped:
 def opened(path: Path, private: Path, inbox: Path | None = None) -> Iterator[Dropped]:
     """Open a file, or a folder that is one nsys export, and show it to readers below `private`.
 
-    Below `inbox` no symbolic link is followed. Raises GoneFile for what was taken away, TraceError for what
-    cannot be opened or is no regular file.
+    Below `inbox` no symbolic link is followed. Raises GoneFile for a file that was removed, TraceError for
+    one that cannot be opened or is not a regular file.
     """
     with ExitStack() as stack:
         try:
@@ -62,7 +62,7 @@ def opened(path: Path, private: Path, inbox: Path | None = None) -> Iterator[Dro
                 stack.callback(os.close, readable)
                 shown, handles = _file(readable, path.name, private), (readable,)
             else:
-                found = f"{kind_of(status.st_mode)}, which is no regular file"
+                found = f"{kind_of(status.st_mode)}, which is not a regular file"
                 raise TraceError(
                     path.name, where="the path", found=found, wanted="a trace file", advice=NAME_FILES
                 )
@@ -79,12 +79,12 @@ def opened(path: Path, private: Path, inbox: Path | None = None) -> Iterator[Dro
 
 
 def unreadable(path: Path, error: OSError) -> TraceError:
-    """What to say of a file that cannot be opened or read."""
+    """The error for a file that cannot be opened or read."""
     if error.errno in {errno.ENOENT, errno.ESTALE}:
         return GoneFile(
             path.name,
             where="the path",
-            found="that it was taken away",
+            found="that it was removed",
             wanted="a file that stays",
             advice="Drop it again.",
         )
@@ -106,7 +106,7 @@ def unreadable(path: Path, error: OSError) -> TraceError:
 
 
 def _opened(path: Path, inbox: Path | None) -> int:
-    """A descriptor that only names the file: opening a pipe or a device could wait, or do something."""
+    """A descriptor that only names the file: opening a pipe or a device could block, or have side effects."""
     if inbox is None:
         return os.open(path, _O_PATH)
     parts = path.relative_to(inbox).parts
@@ -155,7 +155,7 @@ def _export(handle: int, name: str, private: Path, stack: ExitStack) -> tuple[Pa
             raise TraceError(
                 name,
                 where="the path",
-                found="a folder, which is no regular file",
+                found="a folder, which is not a regular file",
                 wanted="a trace file",
                 advice=NAME_FILES,
             )
@@ -179,7 +179,7 @@ def _export(handle: int, name: str, private: Path, stack: ExitStack) -> tuple[Pa
 
 
 def mode_of(*raw_runs: Path) -> int:
-    """Who may read all files that landed in these runs."""
+    """The mode shared by all files that landed in these runs."""
     mode = 0o666
     for folder_of_run in raw_runs:
         for file in folder_of_run.glob("file_id=*/trace.parquet"):
@@ -188,9 +188,9 @@ def mode_of(*raw_runs: Path) -> int:
 
 
 def same_mode(target: Path, mode: int, gid: int | None = None) -> None:
-    """Let the files of a folder be read by those who may read what they were made from, and by nobody else.
+    """Give the files of a folder the read permissions of the files that they were made from.
 
-    `gid`: the group that `mode` speaks of; where the files have another one, the group may not read them.
+    `gid`: the group of `mode`; where the files have another one, the group may not read them.
     """
     for file in target.iterdir():
         status = file.stat()

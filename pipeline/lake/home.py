@@ -1,5 +1,5 @@
-"""The home: the one place that knows where inbox, archive, lake, database and exports are, and who may write
-there."""
+"""The home: the one place that defines the paths of inbox, archive, lake, database and exports, and locks
+them for writing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Home:
 
     @property
     def reasons(self) -> Path:
-        """Why each file of the quarantine could not be read; nothing that was dropped ever lies here."""
+        """Why each file of the quarantine could not be read; no dropped file is ever stored here."""
         return self.root / "reasons"
 
     @property
@@ -59,7 +59,7 @@ class Home:
 
     @property
     def config(self) -> Path:
-        """Facts about runs that no trace tells: run_id=R/run_config.parquet."""
+        """Facts about runs that traces do not hold: run_id=R/run_config.parquet."""
         return self.root / "lake" / "config"
 
     @property
@@ -98,11 +98,11 @@ class Home:
         return self.root / "step_markers.toml"
 
     def ensure(self) -> None:
-        """Create the folders. Raises UsageError where the home cannot be, or cannot be written."""
+        """Create the folders. Raises UsageError where the home cannot be created or written."""
         if odd := next((part for part in self.root.resolve().parts if "=" in part or "?" in part), None):
             raise UsageError(
-                f"{self.root}: DuckDB takes `=` or `?` in the folder {odd} for something else. Choose a home "
-                "without them in its path."
+                f"{self.root}: DuckDB gives `=` and `?` in the folder name {odd} another meaning. "
+                "Choose a home without them in its path."
             )
         try:
             for folder in (
@@ -136,7 +136,7 @@ class Home:
         return self.marts / f"run_id={run_id}"
 
     def config_run(self, run_id: str) -> Path:
-        """The folder of what was said of a run."""
+        """The folder of a run's facts."""
         return self.config / f"run_id={run_id}"
 
     def quality_lake_run(self, run_id: str) -> Path:
@@ -166,17 +166,17 @@ class Home:
         return f"{stem}-{hashlib.sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
 
     def at_work(self) -> list[tuple[str, str]]:
-        """Processes that hold this home now: (what, state)."""
+        """Processes that hold this home now: (lock, state)."""
         return [
             (what, state)
-            for what, state in (("writer", "a writer is at work"), ("watch", "a watcher is running"))
+            for what, state in (("writer", "a writer is running"), ("watch", "a watcher is running"))
             if self._is_held(what)
         ]
 
     def _is_held(self, what: str) -> bool:
         try:
             handle = os.open(self.lock(what), os.O_RDONLY)
-        except OSError:  # nobody ever wrote, or it is not ours to look at
+        except OSError:  # never written, or not ours to open
             return False
         try:
             return not lock.try_take(handle, shared=True)
@@ -188,7 +188,8 @@ class Home:
         return self.root / {"writer": ".lock", "watch": ".watch.lock"}[what]
 
     def open_lock(self, what: str) -> int:
-        """A lock file that only its owner can open: who opens it can lock it for ever. Raises UsageError."""
+        """A lock file that only its owner can open: any user who can open it could lock it for ever. Raises
+        UsageError."""
         try:
             handle = os.open(self.lock(what), os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
@@ -200,13 +201,15 @@ class Home:
         return handle
 
     def lock_token(self) -> str:
-        """The random text of the present writer, in its lock file: who reads the same sees the same home."""
+        """The random token of the current writer, in its lock file: a process that reads the same token sees
+        the same home."""
         return self.lock("writer").read_text("ascii")
 
     @contextmanager
     def writing(self, say: Callable[[str], None]) -> Iterator[None]:
-        """Hold the home for writing; waits, saying so, while another process has it. The lock dies with its
-        process."""
+        """Hold the home for writing; waits, with a message, while another process has it. The lock dies with
+        its process.
+        """
         self.ensure()
         handle = self.open_lock("writer")
         try:
@@ -227,4 +230,4 @@ class Home:
             os.fsync(handle)  # other machines see it when they open the file
         except OSError as error:
             why = home_trouble(error) or error.strerror
-            raise HomeError(f"{self.root}: {why}. Nothing is lost: run again when that is fixed.") from error
+            raise HomeError(f"{self.root}: {why}. No data is lost: re-run once this is fixed.") from error

@@ -39,7 +39,7 @@ class Manifest:
         write_file(home.compact / MANIFEST, orjson.dumps(self.__dict__, option=orjson.OPT_INDENT_2))
 
     def drop(self, run_id: str) -> None:
-        """Serve a run from here no longer."""
+        """Stop serving a run from here."""
         self.serves.pop(run_id, None)
         self.builds.pop(run_id, None)
 
@@ -54,7 +54,7 @@ class Manifest:
 
 
 def settle(home: Home) -> Manifest:
-    """Let folders of newer builds win over generations, and remove generations that serve nobody from the
+    """Let folders of newer builds win over generations, and remove generations that serve no run from the
     manifest."""
     found = Manifest.load(home)
     before = orjson.dumps(found.__dict__)
@@ -78,15 +78,7 @@ def build_in(folder: Path) -> str | None:
     file = folder / "run_facts.parquet"
     if is_damaged(file):
         return None
+    scan = f"read_parquet({duck.files(folder, file.name)}, hive_partitioning = false)"
     with duck.in_memory() as con, suppress(duckdb.Error):
-        return str(
-            duck.scalar(
-                con,
-                (
-                    f"SELECT min(build_id) FROM read_parquet({duck.files(folder, file.name)}, "
-                    "hive_partitioning "
-                    "= false)"
-                ),
-            )
-        )
+        return str(duck.scalar(con, f"SELECT min(build_id) FROM {scan}"))
     return None

@@ -1,5 +1,5 @@
-"""People's own SQL: one reading statement over the lake, in a session that can neither write nor look
-elsewhere."""
+"""Users' SQL: one read-only statement over the lake, in a session that can neither write nor read other
+files."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ from pipeline import duck
 from pipeline.errors import UsageError
 from pipeline.lake.builds import builds
 from pipeline.lake.home import Home
-from pipeline.lake.reading import reading, say_left_out, stable
+from pipeline.lake.reading import print_left_out, reading, stable
 from pipeline.lake.views import left_out_of
+from pipeline.text import counted
 
 _T = TypeVar("_T")
 TIMEOUT_S = 600.0
 """How long a statement and the printing of its rows may take before it is stopped."""
 MEMORY = 4 * 2**30
-"""Bytes that a statement and the printing of its rows may add to the process. DuckDB bounds its tables and
-sorts by itself, to less, but neither the values that functions make nor the Python objects of an answer."""
+"""Bytes that a statement and the printing of its rows may add to the process. DuckDB itself bounds its tables
+and sorts, to less, but neither the values that functions make nor the Python objects of an answer."""
 _BATCH_ROWS = 2048
 _HELD_ROWS = 10_000
-"""Rows held before the first is handed out: a smaller answer is asked again when a rebuild gets in its
-way."""
+"""Rows held before the first is returned: a smaller answer is queried again when a run is rebuilt
+meanwhile."""
 
-# Comments and strings are not looked for: what stands before the explained statement is words and brackets
-# only, so that DuckDB and this expression cannot disagree on where it begins.
+# Comments and strings are not matched: only words and brackets may precede the explained statement, so that
+# DuckDB and this expression cannot disagree on where it begins.
 _EXPLAIN = re.compile(r"\s*EXPLAIN\b\s*(?:ANALYZE\b\s*)?(?:\([\w\s,]*\)\s*)?", re.IGNORECASE | re.ASCII)
-_TOO_LARGE = "{}: the statement needs more memory than it may take. Ask for fewer or shorter values at once."
-_ADVICE = "Ask with one SELECT (or FROM, VALUES, WITH, DESCRIBE, SHOW, SUMMARIZE, EXPLAIN)."
+_TOO_LARGE = "{}: the statement needs more memory than allowed. Select fewer or shorter values at once."
+_ADVICE = "Use one SELECT (or FROM, VALUES, WITH, DESCRIBE, SHOW, SUMMARIZE, EXPLAIN)."
 # A statement that parses as SELECT may still write: DuckDB 2 takes COPY, INSERT and the like inside WITH, and
-# a table function may run SQL from a string or change the session. So both are lists of what is known to only
-# read.
+# a table function may run SQL from a string or change the session. So both are lists of what is known to be
+# read-only.
 _READING_NODES = {"SELECT_NODE", "SET_OPERATION_NODE", "CTE_NODE", "RECURSIVE_CTE_NODE"}
 _READING_FUNCTIONS = re.compile(
     r"(duckdb|parquet|read)_\w+|pragma_(table_info|show|version|database_size)|range|generate_series|unnest|repeat|glob|sniff_csv"
@@ -53,7 +54,7 @@ _READING_FUNCTIONS = re.compile(
 class Answer:
     """Column names, and rows as they come: the rest of a large answer is read while the first are printed.
 
-    `is_plan`: it is DuckDB's drawing of a plan, which has lines.
+    `is_plan`: it is DuckDB's drawing of a plan, which has several lines.
     """
 
     columns: list[str]
@@ -65,23 +66,22 @@ class Answer:
 def open_query(home: Home, sql: str, timeout_s: float = TIMEOUT_S) -> Iterator[Answer]:
     """The answer of one statement, for as long as the context lasts; a `timeout_s` of 0 sets no limit.
 
-    Raises UsageError for anything but one reading statement, for one that fails, takes too long or needs too
-    much memory (also while its rows are printed), and, from `rows`, when a rebuild changed what is being read
-    after the first row was handed out: then the rows may be of two builds.
+    Raises UsageError for anything but one read-only statement, for one that fails, takes too long or needs
+    too much memory (also while its rows are printed), and, from `rows`, when a run was rebuilt after the
+    first row was returned: then the rows may be from two builds.
     """
     _refuse_no_text(sql)
     patience = duck.Patience(
         timeout_s,
         (
-            f"the query was not finished after {timeout_s:g} s and was stopped; ask for less, or allow more "
-            "with "
-            "--timeout SECONDS (0: no limit)"
+            f"the query was not finished after {timeout_s:g} s and was stopped; select less, or allow more "
+            "with --timeout SECONDS (0: no limit)"
         ),
     )
     with ExitStack() as session:
 
         def begin() -> tuple[list[str], _Stream, list[tuple[Any, ...]]]:
-            session.close()  # of a try that a rebuild made worthless
+            session.close()  # of an attempt that a rebuild made obsolete
             con = session.enter_context(reading(home))
             session.enter_context(_bounded_memory())
             stream = _Stream(home, con, patience)
@@ -93,26 +93,27 @@ def open_query(home: Home, sql: str, timeout_s: float = TIMEOUT_S) -> Iterator[A
 
         try:
             columns, stream, held = stable(home, begin, across_runs=True)
-            say_left_out(stream.left_out)
+            print_left_out(stream.left_out)
             yield Answer(columns, chain(held, stream.rest()), stream.is_plan)
         except MemoryError as error:
             raise UsageError(_TOO_LARGE.format("Out of Memory")) from error
 
 
 def _refuse_no_text(sql: str) -> None:
-    """Raise UsageError for a statement that DuckDB would not read to its end, or not at all."""
+    """Raise UsageError for a statement that DuckDB would not read at all, or not to its end."""
     if "\0" in sql:
-        raise UsageError("the statement holds a NUL byte; is it a text file?")
+        raise UsageError("the statement contains a NUL byte; is it a text file?")
     try:
         sql.encode()
     except UnicodeEncodeError as error:
-        trouble = f"{error.reason} at character {error.start + 1}"
-        raise UsageError(f"the statement is not UTF-8: {trouble}") from error
+        problem = f"{error.reason} at character {error.start + 1}"
+        raise UsageError(f"the statement is not UTF-8: {problem}") from error
 
 
 @contextmanager
 def _bounded_memory() -> Iterator[None]:
-    """Let this process allocate MEMORY on top of what it has; more fails in DuckDB or in Python."""
+    """Let this process allocate MEMORY more than it has; beyond that, allocations fail in DuckDB or in
+    Python."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5])
     bounds = [limit for limit in before if limit != resource.RLIM_INFINITY]
@@ -145,7 +146,7 @@ class _Stream:
         return self._wait(lambda: self._con.fetchmany(_BATCH_ROWS))
 
     def rest(self) -> Iterator[tuple[Any, ...]]:
-        """All further rows. Runs that came meanwhile are not in them, so only a build that was replaced
+        """All further rows. Runs that arrived in the meantime are not among them, so only a replaced build
         matters."""
         is_long = False
         while batch := self.batch():
@@ -154,7 +155,8 @@ class _Stream:
         now = builds(self._home)
         if is_long and any(now.get(run) != build for run, build in self._builds.items()):
             raise UsageError(
-                "a run was rebuilt while the answer was printed, so its rows may be of two builds: ask again"
+                "a run was rebuilt while the rows were printed, so they may be from two builds: "
+                "run the query again"
             )
 
     def _wait(self, call: Callable[[], _T]) -> _T:
@@ -192,7 +194,7 @@ def _must_read(con: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> N
             if statement.type == duckdb.StatementType.MULTI
             else ""
         )
-        raise UsageError(f"{statement.type.name} is not a reading statement.{hint} {_ADVICE}")
+        raise UsageError(f"{statement.type.name} is not a read-only statement.{hint} {_ADVICE}")
     try:
         tree = orjson.loads(duck.scalar(con, "SELECT json_serialize_sql($1)", [statement.query]))
     except (duckdb.Error, orjson.JSONDecodeError) as error:
@@ -203,13 +205,13 @@ def _must_read(con: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> N
             raise UsageError(f"{node.get('error_message')}. {_ADVICE}")
         if kind.endswith("_NODE") and kind not in _READING_NODES:
             raise UsageError(
-                f"{kind.removesuffix('_NODE').removesuffix('_QUERY')} inside a query is not reading. "
+                f"{kind.removesuffix('_NODE').removesuffix('_QUERY')} inside a query is not read-only.  "
                 f"{_ADVICE}"
             )
         if kind == "TABLE_FUNCTION" and not _READING_FUNCTIONS.fullmatch(
             name := str(node["function"]["function_name"]).lower()
         ):
-            raise UsageError(f"the table function {name} is not known to only read. {_ADVICE}")
+            raise UsageError(f"the table function {name} is not known to be read-only.  {_ADVICE}")
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
@@ -230,5 +232,5 @@ def _only(con: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
     except duckdb.Error as error:
         raise UsageError(str(error)) from error
     if len(statements) != 1:
-        raise UsageError(f"found {len(statements)} statements, wanted one. {_ADVICE}")
+        raise UsageError(f"found {counted(len(statements), 'statement')}, wanted one. {_ADVICE}")
     return statements[0]

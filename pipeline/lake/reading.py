@@ -25,18 +25,25 @@ from pipeline.lake.views import home_of, left_out_of, make_views
 from pipeline.text import printable
 
 SPILL_LIMIT = "16GB"
-"""Most that a reading session spills: an endless sort must not fill the disk."""
+"""The most that a reading session spills: an endless sort must not fill the disk."""
 _TRIES = 20
 _NAMED = 10
-"""Most runs that one answer names as left out."""
+"""The most runs that one answer names as left out."""
+NAMES = """
+SELECT run_id, run_name FROM raw.trace
+UNION
+SELECT run_id, run_name FROM raw.microbench
+ORDER BY ALL
+"""
+"""The id of each run, and the name that it was given when it was dropped."""
 _T = TypeVar("_T")
 _LEFT_OUT: ContextVar[Mapping[str, str]] = ContextVar("left_out", default=MappingProxyType({}))
-"""Runs that sessions leave out beside those of the database, and why: what `stable` found while it read."""
+"""Runs that sessions leave out besides those of the database, and why: `stable` found them while reading."""
 
 
 def opened(home: Home) -> duckdb.DuckDBPyConnection:
-    """The database of views, read-only. Raises UsageError where there is none yet, or it is another version's
-    or another place's."""
+    """The database of views, read-only. Raises UsageError where there is none yet, or another version or
+    another place wrote it."""
     con = checked(home)
     found = _LEFT_OUT.get()
     if not found or found.keys() <= (recorded := left_out_of(con)).keys():
@@ -57,8 +64,8 @@ def opened(home: Home) -> duckdb.DuckDBPyConnection:
 def reading(home: Home) -> Iterator[duckdb.DuckDBPyConnection]:
     """A read-only session that sees the lake only: no other file, no extension, no changed setting.
 
-    It spills into a folder of the system's, so that it writes nothing into the home, which may be somebody
-    else's.
+    It spills into the system's temporary folder, so that it writes nothing into the home, which may belong to
+    another user.
     """
     with session.folder() as spill, opened(home) as con:
         lake = home.raw.parent.resolve()
@@ -73,11 +80,11 @@ def reading(home: Home) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def stable(home: Home, read: Callable[[], _T], *, across_runs: bool = False) -> _T:
-    """Run `read` so that no build is exchanged while it reads: a statement over several marts never mixes two
+    """Run `read` so that no build is replaced while it reads: a statement over several marts never mixes two
     builds.
 
     Where it fails because files of a run are damaged, it runs again without that run. `across_runs`: it reads
-    runs that the user did not name, so runs that lack a file are left out, too, although reading them does
+    runs that the user did not name, so runs that lack a file are left out as well, although reading them does
     not fail.
     """
     left_out: dict[str, str] = {}
@@ -99,10 +106,10 @@ def stable(home: Home, read: Callable[[], _T], *, across_runs: bool = False) -> 
             _LEFT_OUT.reset(token)
         if builds(home) == before:
             return found
-    raise UsageError("the runs are being rebuilt all the time; try again when the writer has finished")
+    raise UsageError("runs are being rebuilt continuously; try again when the writer has finished")
 
 
-def say_left_out(left_out: Mapping[str, str]) -> None:
+def print_left_out(left_out: Mapping[str, str]) -> None:
     """Name on stderr the runs that an answer over all runs leaves out."""
     for run_id, why in [*left_out.items()][:_NAMED]:
         sys.stderr.write(f"left out: run {run_id}: {printable(why)}\n")
@@ -111,7 +118,7 @@ def say_left_out(left_out: Mapping[str, str]) -> None:
 
 
 def find_run(con: duckdb.DuckDBPyConnection, run: str) -> str:
-    """The run_id that a user means. Raises UsageError for a run that is not there, or cannot be read as it
+    """The run_id that a user means. Raises UsageError for a run that does not exist, or cannot be read as it
     is."""
     run_id, home = known_run(con, run), home_of(con)
     why = left_out_of(con).get(run_id) or damage_of(home, run_id, Manifest.load(home).serves.get(run_id))
@@ -121,18 +128,11 @@ def find_run(con: duckdb.DuckDBPyConnection, run: str) -> str:
 
 
 def known_run(con: duckdb.DuckDBPyConnection, run: str) -> str:
-    """The run_id that a user means, of a damaged run, too: exactly, ignoring case, or by the name given when
-    it was dropped."""
+    """The run_id that a user means, also of a damaged run: exact, ignoring case, or by the name given when it
+    was dropped."""
     if run == Path(run).name and next(home_of(con).raw_run(run).glob("file_id=*"), None) is not None:
         return run  # without reading anything: thousands of runs may have landed
-    known: list[tuple[Any, ...]] = duck.rows(
-        con,
-        (
-            "SELECT run_id, run_name FROM raw.trace UNION SELECT run_id, run_name FROM raw.microbench ORDER "
-            "BY "
-            "ALL"
-        ),
-    )
+    known: list[tuple[Any, ...]] = duck.rows(con, NAMES)
     folded = run.casefold()
     for matches in (
         {r[0] for r in known if r[1] == run},

@@ -1,5 +1,4 @@
-"""How much of the machine a home's work may take: settings.toml in the home, and what the command line says
-over it."""
+"""The resources that a home's work may take: settings.toml in the home, overridden by the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from pipeline.lake.home import Home
 
 SETTINGS_TOML = "settings.toml"
 READ_MEMORY = "256MB"
-"""What reading one file may take at most: more would not make it faster."""
+"""DuckDB's memory for reading one file: more would not make it faster."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(MB|GB|TB|MiB|GiB|TiB)")
 _UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
@@ -24,7 +23,7 @@ _UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "T
 @dataclass(frozen=True)
 class Settings:
     """`memory_limit` bounds DuckDB in one worker, so all workers together take `workers` times as much;
-    beyond it work goes on in files under `spill` (None: in the lake's staging folder)."""
+    beyond it DuckDB spills to files under `spill` (None: in the lake's staging folder)."""
 
     workers: int
     memory_limit: str = "1GB"
@@ -45,20 +44,19 @@ def size_bytes(text: str) -> float:
     """Bytes of a size like 512MB or 4GiB. Raises UsageError."""
     found = _SIZE.fullmatch(text)
     if found is None:
-        raise UsageError(f"{text!r} is no size; write it as 512MB, 4GB or 4GiB")
+        raise UsageError(f"{text!r} is not a size; write it as 512MB, 4GB or 4GiB")
     return float(found[1]) * _UNITS[found[2]]
 
 
 def load_settings(home: Home, *, workers: int | None = None, memory_limit: str | None = None) -> Settings:
-    """The settings in force. Raises UsageError for a settings.toml, or a value, that is not what it should
-    be."""
-    said = _read(home.root / SETTINGS_TOML)
+    """The settings in force. Raises UsageError for an invalid settings.toml or value."""
+    given = _read(home.root / SETTINGS_TOML)
     if workers is not None:
-        said["workers"] = workers
+        given["workers"] = workers
     if memory_limit is not None:
-        said["memory_limit"] = memory_limit
+        given["memory_limit"] = memory_limit
     found = Settings(workers=os.cpu_count() or 1)
-    for key, value in said.items():
+    for key, value in given.items():
         if key == "workers" and isinstance(value, int) and not isinstance(value, bool) and value > 0:
             found = replace(found, workers=value)
         elif key == "memory_limit" and isinstance(value, str):
@@ -70,8 +68,8 @@ def load_settings(home: Home, *, workers: int | None = None, memory_limit: str |
             )  # workers have other current folders
         else:
             raise UsageError(
-                f'{SETTINGS_TOML}: {key} = {value!r}; known are workers = 4, memory_limit = "2GB", spill = '
-                '"folder"'
+                f"{SETTINGS_TOML}: {key} = {value!r} is not valid; valid are e.g. workers = 4, "
+                'memory_limit = "2GB", spill = "folder"'
             )
     return found
 

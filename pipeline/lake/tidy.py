@@ -1,11 +1,10 @@
-"""What earlier processes left: unfinished work, replaced builds, and runs to forget."""
+"""Clean up after earlier processes: unfinished work, replaced builds, and runs to forget."""
 
 from __future__ import annotations
 
 import time
-import uuid
 
-from pipeline.lake.atomic import SCRATCH, is_abandoned, remove, remove_asides, write_file
+from pipeline.lake.atomic import RETIRED, SCRATCH, is_abandoned, remove, remove_asides, retire, write_file
 from pipeline.lake.compact import remove_compacted
 from pipeline.lake.home import Home
 from pipeline.lake.versions import refuse_newer
@@ -13,14 +12,14 @@ from pipeline.lake.versions import refuse_newer
 GRACE_SECONDS = 600
 """How long a replaced build stays on disk, for readers that have opened it."""
 _FORGET = "forget-"
-"""Begins the name of a mark in staging: the run behind it is to be taken out of the lake."""
+"""Begins the name of a mark in staging: the run named after it is to be removed from the lake."""
 
 
 def tidy(home: Home) -> None:
     """Finish or remove what earlier processes left: unfinished work at once, replaced builds after the grace
     time.
 
-    Raises UsageError for a home of a newer version, as whoever writes must before anything is changed.
+    Raises UsageError for a home of a newer version, before anything is changed.
     """
     refuse_newer(home)
     _finish_forgetting(home)
@@ -28,7 +27,7 @@ def tidy(home: Home) -> None:
         if path.name.startswith(SCRATCH):
             is_over = is_abandoned(path)
         else:
-            is_over = not path.name.startswith("old-") or time.time() - path.stat().st_ctime > GRACE_SECONDS
+            is_over = not path.name.startswith(RETIRED) or time.time() - path.stat().st_ctime > GRACE_SECONDS
         if is_over:
             remove(path)
     for path in home.root.glob(".stepledger.duckdb.*"):
@@ -39,9 +38,9 @@ def tidy(home: Home) -> None:
 
 
 def forget(home: Home, run_id: str) -> None:
-    """Take a run out of the lake, with what was said of it and its pages; originals in the archive stay.
+    """Remove a run from the lake, with its facts and its pages; originals in the archive stay.
 
-    A mark is written first, so that a forgetting that was stopped is finished by whoever writes next. Raises
+    A mark is written first, so that the next writer finishes a removal that was interrupted. Raises
     UsageError as `tidy` does.
     """
     refuse_newer(home)
@@ -60,5 +59,5 @@ def _finish_forgetting(home: Home) -> None:
             home.quality_run(run_id),
         ):
             if folder.is_dir():
-                folder.rename(home.staging / f"old-{uuid.uuid4().hex}")
+                retire(folder, home.staging)
         mark.unlink()

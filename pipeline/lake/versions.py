@@ -18,8 +18,8 @@ from pipeline.lake.views import Writer, written_by
 
 
 def checked(home: Home) -> duckdb.DuckDBPyConnection:
-    """The database of views, read-only. Raises UsageError where there is none yet, or it is another version's
-    or another place's."""
+    """The database of views, read-only. Raises UsageError where there is none yet, or another version or
+    another place wrote it."""
     if not home.database.is_file():
         refuse_newer(home)
         raise UsageError(
@@ -38,8 +38,7 @@ def checked(home: Home) -> duckdb.DuckDBPyConnection:
 
 
 def refuse_newer(home: Home) -> None:
-    """Raise UsageError for a home that a newer version wrote; where its database does not say, its tables
-    do."""
+    """Raise UsageError for a home that a newer version wrote, by its database or else by its tables."""
     writer: Writer | None = None
     if home.database.is_file():
         with suppress(UsageError), _connected(home) as con:
@@ -68,17 +67,14 @@ def troubled_runs(home: Home) -> dict[str, str]:
             is_newer = (version or 0) > CONTRACT_VERSION
             why[run_id] = (
                 f"{of_version(version)}: "
-                f"{'upgrade stepledger' if is_newer else f'run `stepledger build --run {run_id}`'}"
+                f"{'upgrade stepledger' if is_newer else f'run `stepledger build {run_id}`'}"
             )
     return dict(sorted(why.items()))
 
 
 def of_version(version: int | None) -> str:
-    """What is wrong with a run whose tables are of this version."""
-    return (
-        f"its tables are of version {version or 'unknown'}, those of this stepledger of version "
-        f"{CONTRACT_VERSION}"
-    )
+    """The problem of a run whose tables have this version."""
+    return f"its tables have version {version or 'unknown'}, this stepledger needs version {CONTRACT_VERSION}"
 
 
 def version_of(home: Home, run_id: str) -> int:
@@ -96,9 +92,7 @@ def _connected(home: Home) -> duckdb.DuckDBPyConnection:
     try:
         return duck.database(home.database, read_only=True)
     except duckdb.Error as error:
-        raise UsageError(
-            f"{home.database}: it cannot be opened: run `stepledger build`. ({error})"
-        ) from error
+        raise UsageError(f"{home.database} cannot be opened: run `stepledger build`. ({error})") from error
 
 
 def _refuse_version(home: Home, stepledger: str, tables: int) -> None:

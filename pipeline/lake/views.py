@@ -1,10 +1,9 @@
-"""The views over the lake, and the constants that say who wrote them, for which place, and which runs they
-leave out."""
+"""The views over the lake, and the constants in them: which version wrote them, for which place, and which
+runs they leave out."""
 
 from __future__ import annotations
 
 import hashlib
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ import duckdb
 from pipeline import __version__, duck
 from pipeline.contracts import CONTRACT_VERSION, Layer, contracts
 from pipeline.duck import literal
-from pipeline.lake.atomic import exchange_folder
+from pipeline.lake.atomic import replacing
 from pipeline.lake.compact import relation, templated
 from pipeline.lake.damage import BUILT, LAYERS, is_damaged
 from pipeline.lake.home import TEMPLATE, Home
@@ -27,7 +26,8 @@ WITH judged AS (
              WHEN bool_or(NOT is_passed AND severity = 'warn') THEN 'warn' ELSE 'pass' END AS verdict
     FROM quality GROUP BY run_id, build_id
 )
-SELECT run_facts.run_id, source, traces, ranks, ranks_expected, decode_steps, prefill_steps, gpu_name, engine, run_facts.build_id,
+SELECT run_facts.run_id, source, traces, ranks, ranks_expected, decode_steps, prefill_steps, gpu_name, engine,
+run_facts.build_id,
     rules_sha, models_sha, coalesce(judged.verdict, 'unchecked') AS verdict
 FROM run_facts LEFT JOIN judged ON run_facts.run_id = judged.run_id AND run_facts.build_id = judged.build_id
 """
@@ -44,8 +44,8 @@ _LEFT_OUT = {"run_id": "a run that these views do not read", "why": "the reason,
 
 @dataclass(frozen=True)
 class Writer:
-    """Who wrote a database of views, and for which lake. None: by a version that did not yet write it
-    down."""
+    """The writer of a database of views, and its lake. None: written by a version that did not record it
+    yet."""
 
     stepledger_version: str
     contract_version: int | None
@@ -108,9 +108,11 @@ def make_views(
 
 
 def _comment(con: duckdb.DuckDBPyConnection, view: str, doc: str, columns: Mapping[str, str]) -> None:
-    con.execute(f"COMMENT ON VIEW {view} IS {literal(doc)}")
-    for column, text in columns.items():
-        con.execute(f'COMMENT ON COLUMN {view}."{column}" IS {literal(text)}')
+    comments = [f"COMMENT ON VIEW {view} IS {literal(doc)}"]
+    comments += [
+        f'COMMENT ON COLUMN {view}."{column}" IS {literal(text)}' for column, text in columns.items()
+    ]
+    con.execute(";".join(comments))
 
 
 def _lake_scan(home: Home, layer: Layer, table: str, left_out: Mapping[str, str]) -> str:
@@ -170,13 +172,9 @@ def write_templates(home: Home) -> None:
             is_damaged(target / f"{table}.parquet") for table in tables
         ):
             continue
-        staged = home.staging / uuid.uuid4().hex
-        staged.mkdir(parents=True)
-        with duck.in_memory() as con:
+        with replacing(target, home.staging) as folder, duck.in_memory() as con:
+            con.execute("BEGIN")
             for table, contract in tables.items():
-                con.execute(
-                    f"COPY ({contract.empty_query()}) TO {literal(staged / f'{table}.parquet')} (FORMAT "
-                    "parquet)"
-                )
-        (staged / f"{stamp}.stamp").touch()
-        exchange_folder(staged, target, home.staging)
+                file = literal(folder / f"{table}.parquet")
+                con.execute(f"COPY ({contract.empty_query()}) TO {file} (FORMAT parquet)")
+            (folder / f"{stamp}.stamp").touch()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from typing import Any
 
@@ -10,7 +9,7 @@ import duckdb
 
 from pipeline.contracts import CONTRACT_VERSION, Layer
 from pipeline.errors import ModelError, UsageError, home_trouble
-from pipeline.lake.atomic import exchange_folder
+from pipeline.lake.atomic import replacing, staging_folder
 from pipeline.lake.builds import built_facts, inputs_sha
 from pipeline.lake.damage import BUILT, Damage, damage_of, damaged_runs, unreadable_file
 from pipeline.lake.dropped import mode_of, same_mode
@@ -34,26 +33,25 @@ def build_run(home: Home, run_id: str, rules: RuleSet, settings: Settings) -> st
     _refuse_damaged_inputs(damage_of(home, run_id, layers=_INPUTS))
     if (version := version_of(home, run_id)) > CONTRACT_VERSION:
         raise UsageError(f"{of_version(version)}: upgrade stepledger")
-    staging = home.staging / uuid.uuid4().hex
-    out, spill = staging / "out", (settings.spill or staging) / f"spill-{uuid.uuid4().hex}"
-    out.mkdir(parents=True)
-    spill.mkdir(parents=True)
     build_id = uuid.uuid4().hex[:12]
     try:
-        engine.build_marts(
-            home.raw_run(run_id),
-            run_id,
-            out,
-            rules,
-            build_id,
-            inputs_sha(home, run_id),
-            home.config_run(run_id) / "run_config.parquet",
-            spill=spill,
-            threads=settings.threads,
-            memory_limit=settings.memory_limit,
-        )
-        same_mode(out, mode_of(home.raw_run(run_id)))
-        exchange_folder(out, home.mart_run(run_id), home.staging)
+        with (
+            staging_folder(settings.spill or home.staging, "spill-") as spill,
+            replacing(home.mart_run(run_id), home.staging) as out,
+        ):
+            engine.build_marts(
+                home.raw_run(run_id),
+                run_id,
+                out,
+                rules,
+                build_id,
+                inputs_sha(home, run_id),
+                home.config_run(run_id) / "run_config.parquet",
+                spill=spill,
+                threads=settings.threads,
+                memory_limit=settings.memory_limit,
+            )
+            same_mode(out, mode_of(home.raw_run(run_id)))
     except (ModelError, duckdb.Error, OSError) as error:
         if home_trouble(error) is not None:
             raise
@@ -61,9 +59,6 @@ def build_run(home: Home, run_id: str, rules: RuleSet, settings: Settings) -> st
         if isinstance(error, ModelError):
             raise
         raise ModelError(f"its tables cannot be read or written: {error}") from error
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-        shutil.rmtree(spill, ignore_errors=True)
     return build_id
 
 

@@ -1,4 +1,4 @@
-"""A place that somebody names for a file: a new file, one to replace, a link, a device or a FIFO."""
+"""The destination of a file as a user names it: a new file, one to replace, a link, a device or a FIFO."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pipeline.text import printable
 _OPEN_FILES = re.compile(r"/proc/\d+(/task/\d+)?/fd")
 _LINKS = 40
 _NAME_CHARACTERS = 50
-"""So much of a name, at up to 4 bytes a character, leaves room for a suffix in the 255 bytes that a name may
-have."""
+"""At up to 4 bytes a character, this leaves room for a suffix in the 255 bytes that a file name may have."""
 
 
 def is_special(path: Path) -> bool:
-    """Is this written into and never replaced: what is no regular file, or an open file (/dev/stdout)?
+    """Is this written into and never replaced: something that is not a regular file, or an open file
+    (/dev/stdout)?
 
-    Raises UsageError for a folder, OSError for what cannot be looked at.
+    Raises UsageError for a folder, OSError for a path that cannot be examined.
     """
     if _is_open_file(path):
         return True
@@ -70,13 +70,13 @@ def put(aside: Path, path: Path) -> None:
 
 
 def hidden_beside(path: Path) -> Path:
-    """A free name on the file system of what a path leads to."""
+    """An unused name on the file system that a path leads to."""
     target = Path(os.path.realpath(path))
     return target.with_name(f".{target.name[:_NAME_CHARACTERS]}.{uuid.uuid4().hex}")
 
 
 def pour_into(path: Path, source: Path, *, is_text: bool) -> None:
-    """Write a file's bytes into what exists at a path; a FIFO is waited for until somebody reads it."""
+    """Write a file's bytes into what exists at a path; a FIFO blocks until a process reads it."""
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY)
     with os.fdopen(handle, "wb") as out:
         pour(out, source, is_text=is_text)

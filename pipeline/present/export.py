@@ -1,28 +1,28 @@
-"""Marts to CSV or Parquet, with a manifest that says what the numbers were made from."""
+"""Export marts as CSV or Parquet, with a manifest of the inputs and versions behind the numbers."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import duckdb
-import orjson
 
-from pipeline import __version__, duck, session
+from pipeline import duck, session
 from pipeline.contracts import contracts
 from pipeline.duck import literal
-from pipeline.errors import UsageError
+from pipeline.errors import ExitCode, UsageError
+from pipeline.events import Event, Say
 from pipeline.lake.atomic import scratch
 from pipeline.lake.dropped import mode_of, same_mode
 from pipeline.lake.home import Home
 from pipeline.lake.reading import opened, run_id_of, stable
 from pipeline.models.rules import rollups
 from pipeline.present import destination
+from pipeline.present.export_manifest import Entry, manifest_of
 from pipeline.text import FORMULA
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _KEYS = ("run_id", "source", "trace_id", "rank", "device", "step", "phase")
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written, and its manifest: none beside a device or a FIFO."""
+    """The file that was written, and its manifest: none beside a device or a FIFO."""
 
     path: Path
     manifest: Path | None
@@ -55,8 +55,8 @@ def export_run(
 ) -> Exported:
     """Write one mart of one run and its manifest. Raises UsageError for a run or mart that does not exist.
 
-    A device, a FIFO or an open file is written into, without a manifest. `raw`: CSV keeps texts that a
-    spreadsheet would run.
+    A device, a FIFO or an open file is written into, without a manifest. `raw`: CSV keeps text that a
+    spreadsheet would run as a formula.
     """
     run_id = run_id_of(home, run)
     table = _table(mart, run_id, form, wide=wide, raw=raw)
@@ -87,8 +87,8 @@ def export_run(
 
 @contextmanager
 def _aside(home: Home, target: Path, *, is_in_home: bool) -> Iterator[Path]:
-    """A folder on the target's filesystem to write in; what a killed export leaves in the home's is removed
-    by the next writer."""
+    """A folder on the target's filesystem to write in; what a killed export leaves in the home is removed by
+    the next writer."""
     hidden = destination.hidden_beside(target)
     hidden.parent.mkdir(parents=True, exist_ok=True)
     if is_in_home:
@@ -100,10 +100,10 @@ def _aside(home: Home, target: Path, *, is_in_home: bool) -> Iterator[Path]:
             yield hidden
 
 
-def readable_runs(home: Home) -> tuple[list[str], dict[str, UsageError]]:
-    """All runs: those that can be read, and what is wrong with the others."""
+def readable_runs(home: Home, run_ids: list[str]) -> tuple[list[str], dict[str, UsageError]]:
+    """Those of the runs that can be read, and what is wrong with the others."""
     runs, damaged = [], {}
-    for run_id in home.run_ids():
+    for run_id in run_ids:
         try:
             runs.append(run_id_of(home, run_id))
         except UsageError as error:
@@ -111,19 +111,20 @@ def readable_runs(home: Home) -> tuple[list[str], dict[str, UsageError]]:
     return runs, damaged
 
 
-def export_built(home: Home, verdicts: dict[str, str], say: Callable[[str], None]) -> None:
-    """Export the default mart of runs just built, but not of those that failed their checks; say what was
-    done with each."""
+def export_built(home: Home, verdicts: dict[str, str], say: Say) -> None:
+    """Export the default mart of runs just built, unless they failed their checks, and report each."""
     for run_id, verdict in verdicts.items():
         if verdict == "fail":
-            say(f"run {run_id}: verdict fail, so it is not exported (stepledger check --run {run_id})")
+            text = f"run {run_id}: verdict fail, so it is not exported (stepledger check {run_id})"
+            say(text, Event.NOT_EXPORTED, run=run_id, code=ExitCode.QUALITY)
         else:
             done = export_run(home, run_id, DEFAULT_MART, "csv", None, wide=False)
-            say(f"run {run_id}: verdict {verdict}, exported to {done.path}")
+            text = f"run {run_id}: verdict {verdict}, exported to {done.path}"
+            say(text, Event.EXPORTED, run=run_id, file=str(done.path))
 
 
 def run_verdict(home: Home, run_id: str) -> str:
-    """The worst verdict of a run's sources on its present build."""
+    """The worst verdict of a run's sources on its current build."""
 
     def read() -> set[str]:
         with opened(home) as con:
@@ -140,8 +141,7 @@ def refuse_failed(home: Home, run: str) -> None:
     run_id = run_id_of(home, run)
     if run_verdict(home, run_id) == "fail":
         raise UsageError(
-            f"run {run_id} failed its checks (stepledger check --run {run_id}); --allow-failed exports it "
-            "all the same"
+            f"run {run_id} failed its checks (stepledger check {run_id}); --allow-failed exports it anyway"
         )
 
 
@@ -176,7 +176,9 @@ def _written(home: Home, table: _Table, aside: Path, file: str, manifest: Path |
         else:
             options = "FORMAT csv, HEADER" if table.form == "csv" else "FORMAT parquet, COMPRESSION zstd"
             rows = con.execute(f"COPY ({table.query}) TO {literal(aside)} ({options})").fetchall()[0][0]
-        return rows, b"" if manifest is None else _manifest(con, table, file, rows, manifest)
+        if manifest is None:
+            return rows, b""
+        return rows, manifest_of(con, table.run_id, Entry(file, table.name, table.form, rows), manifest)
 
 
 def _write_frame(frame: pl.DataFrame, table: _Table, aside: Path) -> None:
@@ -190,7 +192,7 @@ def _write_frame(frame: pl.DataFrame, table: _Table, aside: Path) -> None:
 def _table(mart: str, run_id: str, form: Format, *, wide: bool, raw: bool) -> _Table:
     known = contracts("marts")
     if wide and mart != DEFAULT_MART:
-        raise UsageError(f"--wide is a form of {DEFAULT_MART}, not of {mart}")
+        raise UsageError(f"--wide is available for {DEFAULT_MART}, not for {mart}")
     if mart not in known:
         raise UsageError(f"no mart {mart!r}; known marts: {', '.join(known)}")
     is_guarded = form == "csv" and not raw
@@ -218,50 +220,3 @@ def _wide(con: duckdb.DuckDBPyConnection, run_id: str) -> pl.DataFrame:
     ).rename(names)
     wide: pl.DataFrame = steps.join(table, on=keys, how="left").sort(keys)
     return wide.with_columns(wide.select(names.values()).fill_null(0))
-
-
-def _manifest(con: duckdb.DuckDBPyConnection, table: _Table, file: str, rows: int, path: Path) -> bytes:
-    where = f"WHERE run_id = {literal(table.run_id)}"
-    files: dict[str, Any] = {}
-    if path.is_file():
-        with suppress(orjson.JSONDecodeError, KeyError, TypeError, ValueError):
-            files = dict(orjson.loads(path.read_bytes())["files"])
-    facts = duck.dicts(
-        con, f"SELECT DISTINCT build_id, rules_sha, models_sha, contract_version FROM run_facts {where}"
-    )
-    build_id = facts[0]["build_id"] if facts else None
-    files[file] = {"table": table.name, "format": table.form, "rows": rows, "build_id": build_id}
-    content = {
-        "run_id": table.run_id,
-        "run_name": duck.scalar(con, f"SELECT min(run_name) FROM raw.trace {where}"),
-        "exported_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "stepledger_version": __version__,
-        "duckdb_version": duckdb.__version__,
-        "build": facts[0] if facts else None,
-        "verdict": duck.scalar(
-            con,
-            (
-                f"SELECT verdict FROM runs {where} ORDER BY list_position(['fail', 'warn', 'unchecked', "
-                "'pass'], "
-                "verdict) LIMIT 1"
-            ),
-        ),
-        "files": dict(sorted(files.items())),
-        "inputs": duck.dicts(
-            con,
-            (
-                f"SELECT file_name, file_bytes, sha256, trace_id, source, rank FROM raw.trace {where} ORDER "
-                "BY "
-                "trace_id"
-            ),
-        ),
-        "issues": duck.dicts(
-            con,
-            (
-                f"SELECT code, severity, sum(count)::BIGINT AS count FROM raw.issue {where} GROUP BY ALL "
-                "ORDER "
-                "BY code"
-            ),
-        ),
-    }
-    return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)

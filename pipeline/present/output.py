@@ -1,7 +1,7 @@
 """Results on stdout in the formats people script against: a table, CSV, or JSON (an array, an object a row).
 
 Cells come from traces that anyone may have written. A table and JSON escape what is not printable; CSV does
-where stdout is a terminal, and makes formulas text in any case, unless it is asked to leave values as they
+where stdout is a terminal, and always makes formulas text, unless asked to keep values as they
 are.
 """
 
@@ -32,7 +32,8 @@ _QUOTED = re.compile(r'[",\r\n]')
 
 
 def console() -> Console:
-    """Stdout: as wide as the terminal; unlimited where it is none, so that nothing is cut from a pipe."""
+    """Stdout: as wide as the terminal; unlimited where it is no terminal, so that piped output is never
+    truncated."""
     made = Console(highlight=False)
     return made if made.is_terminal or "COLUMNS" in os.environ else Console(highlight=False, width=_WIDE)
 
@@ -60,8 +61,8 @@ def write_rows(
         if len(shown) > TABLE_ROWS:
             sys.stdout.flush()
             sys.stderr.write(
-                f"stepledger: only the first {TABLE_ROWS} rows are shown; more rows: use --format csv (or "
-                "json)\n"
+                f"stepledger: only the first {TABLE_ROWS} rows are shown; more rows: use --format csv "
+                "(or json)\n"
             )
 
 

@@ -11,11 +11,10 @@ from rich.text import Text
 
 from pipeline.analyses.breakdown import Screen
 from pipeline.present.output import console
-from pipeline.text import printable
+from pipeline.text import counted, printable
+from pipeline.thresholds import threshold
 
 _WIDE_COLUMNS = 120
-_LAUNCH_BOUND_LAG_NS = 100_000
-_LAUNCH_BOUND_IDLE = 0.10
 
 
 def print_screen(screen: Screen) -> None:
@@ -31,7 +30,7 @@ def print_screen(screen: Screen) -> None:
         out.print()
         _note(
             out,
-            "Names that no rule claims (add rules to kernel_rules.toml in the home):",
+            "Kernels that no rule matches (add rules to kernel_rules.toml in the home):",
             indent="",
             style="bold",
         )
@@ -46,13 +45,14 @@ def print_screen(screen: Screen) -> None:
 
 def _print_head(out: Console, screen: Screen) -> None:
     f = screen.facts
-    of = f" of {f['ranks_expected']}" if f["ranks_expected"] else ""
+    expected = f["ranks_expected"]
+    ranks = f"{f['ranks']} of {counted(expected, 'rank')}" if expected else counted(f["ranks"], "rank")
     _note(out, f"run {f['run_id']} ({f['source']})   verdict: {f['verdict']}", indent="", style="bold")
     _note(
         out,
         (
-            f"engine {f['engine'] or 'unknown'}, {f['gpu_name'] or 'GPU unknown'}, {f['traces']} traces, "
-            f"{f['ranks']}{of} ranks"
+            f"engine {f['engine'] or 'unknown'}, {f['gpu_name'] or 'GPU unknown'}, "
+            f"{counted(f['traces'], 'trace')}, {ranks}"
         ),
     )
     counts = ", ".join(
@@ -63,9 +63,8 @@ def _print_head(out: Console, screen: Screen) -> None:
         _note(
             out,
             (
-                f"{unmarked} of these are forward passes that no annotation covers (dummy): totals divided "
-                "by "
-                "annotations would mislead"
+                f"{unmarked} of these are forward passes that no annotation covers (dummy): totals "
+                "divided by annotations would mislead"
             ),
         )
     for row in screen.methods:
@@ -75,16 +74,21 @@ def _print_head(out: Console, screen: Screen) -> None:
             _note(
                 out,
                 (
-                    f"{_METHODS[row['method']]} would give {row['steps']} steps where {row['compared_with']} "
-                    "are "
-                    "in use: one of them is wrong"
+                    f"{_METHODS[row['method']]} would give {counted(row['steps'], 'step')} where "
+                    f"{row['compared_with']} are in use: one of them is wrong"
                 ),
             )
     for row in screen.left_out:
         _note(out, f"left out of means: {row['steps']} {row['phase']} ({row['reason']})")
     for row in screen.no_step:
         reason = _REASONS.get(row["reason"], row["reason"])
-        _note(out, f"in no step: {row['activities']} activities, {row['busy_ns'] / 1e6:.3f} ms ({reason})")
+        _note(
+            out,
+            (
+                f"in no step: {counted(row['activities'], 'activity', 'activities')}, "
+                f"{row['busy_ns'] / 1e6:.3f} ms ({reason})"
+            ),
+        )
 
 
 def _print_table(out: Console, table: Table) -> None:
@@ -104,7 +108,7 @@ _METHODS = {
 _REASONS = {
     "before_first_step": "launched before the first annotated step",
     "no_launch_record": "launched before recording began: no launch record",
-    "no_marker": "nothing marks steps: no annotation, graph replay or repeating order of kernels",
+    "no_marker": "nothing marks steps: no annotation, graph replay or periodic order of kernels",
 }
 
 
@@ -133,16 +137,18 @@ def _print_ranks(out: Console, screen: Screen) -> None:
         ]
         _row(table, label, *(_ms((p or 0) / 1e6) for p in parts))
         idle = (r["idle_inside"] + r["gap"]) / r["wall_mean"] if r["wall_mean"] else 0
-        if r["lag"] is not None and r["lag"] < _LAUNCH_BOUND_LAG_NS and idle > _LAUNCH_BOUND_IDLE:
+        if _is_launch_bound(r["lag"], idle):
             bound.add(label)
             notes.append(
-                f"rank {label} is launch-bound: {r['lag'] / 1e3:.0f} us from launch call to kernel, GPU idle "
-                f"{idle:.0%} of the time"
+                f"rank {label} is launch-bound: {r['lag'] / 1e3:.0f} us from launch call to kernel, GPU "
+                f"idle {idle:.0%} of the time"
             )
         elif r["wall_mean"] and r["communication"] > r["wall_mean"] / 2:
             waiting.append(label)
         elif r["host_late"]:
-            notes.append(f"rank {label}: {r['host_late']} of {r['steps']} gaps came from a late host")
+            notes.append(
+                f"rank {label}: {r['host_late']} of {counted(r['steps'], 'gap')} came from a late host"
+            )
     _print_table(out, table)
     if notes and 0 < len(bound) < len(screen.ranks):
         notes += [f"rank {label} only waits for it" for label in waiting if label not in bound]
@@ -155,10 +161,19 @@ def _print_ranks(out: Console, screen: Screen) -> None:
         _note(
             out,
             (
-                f"measured without a profiler: {screen.measured_tpot_ms:g} ms a token; this trace: "
+                f"measured without a profiler: {screen.measured_tpot_ms:g} ms per token; this trace: "
                 f"{trace_ms:.3f} ms, {factor:.2f} times that"
             ),
         )
+
+
+def _is_launch_bound(lag_ns: float | None, idle_share: float) -> bool:
+    """Does the GPU wait for launch calls? They come just before their kernels, and it is often idle."""
+    return (
+        lag_ns is not None
+        and lag_ns < threshold("launch_bound_lag_ns")
+        and idle_share > threshold("launch_bound_idle_share")
+    )
 
 
 def _several_devices(screen: Screen) -> bool:
@@ -167,7 +182,13 @@ def _several_devices(screen: Screen) -> bool:
 
 def _print_rollups(out: Console, screen: Screen) -> None:
     steps, ranks = screen.rollups[0]["steps"], screen.rollups[0]["ranks"]
-    _heading(out, f"GPU time of a {screen.phase} step, ms ({steps} steps, mean over {ranks} ranks)")
+    _heading(
+        out,
+        (
+            f"GPU time of a {screen.phase} step, ms ({counted(steps, 'step')}, mean over "
+            f"{counted(ranks, 'rank')})"
+        ),
+    )
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     is_wide = out.width >= _WIDE_COLUMNS
@@ -183,7 +204,7 @@ def _print_rollups(out: Console, screen: Screen) -> None:
         _row(table, s["name"], *_cells(s | {"share": share}, is_wide=is_wide), style="italic")
     _print_table(out, table)
     _note(out, "p50 is summed kernel time: kernels overlap, so it may exceed wall.")
-    _note(out, "exposed books each instant once.")
+    _note(out, "exposed counts each instant once.")
     if any(map(_apart, [*screen.rollups, *screen.subtotals])):
         _note(out, "see ranks: the ranks differ by 2x or more, so one number would hide it.")
 
@@ -243,9 +264,7 @@ def _note(out: Console, text: str, *, indent: str = "  ", style: str = "") -> No
 def _print_refusal(out: Console, screen: Screen) -> None:
     what = "No complete step with GPU work" if screen.steps else "No step"
     out.print()
-    _note(
-        out, f"{what} was found, so per-step numbers are refused, not invented. The whole capture:", indent=""
-    )
+    _note(out, f"{what} was found, so there are no per-step numbers. The whole capture:", indent="")
     total = sum(r["busy_ns"] for r in screen.capture) or 1
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("", "busy ms", "exposed ms", "calls", "share"):

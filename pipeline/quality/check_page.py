@@ -1,4 +1,4 @@
-"""The page of a run's check results: one file that needs no other, with all text from elsewhere escaped."""
+"""The page of a run's check results: one self-contained file, with all foreign text escaped."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ td:nth-child(-n+4)::before{content:attr(data-label) ": ";color:var(--soft);font:
 """
 _DIGEST = b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 _POLICY = f"default-src 'none'; style-src 'sha256-{_DIGEST}'; base-uri 'none'; form-action 'none'"
-"""A browser requests nothing for this page, and applies no style but its own, whatever stands in it."""
+"""A browser requests nothing for this page and applies no style but its own, no matter what text it
+contains."""
 
 
 class _Html(str):
@@ -70,7 +71,7 @@ def _element(name: str, *inside: str, **attributes: str) -> _Html:
 
 
 def write_page(folder: Path, run_id: str, build_id: str, verdict: str, results: list[Result]) -> None:
-    """Write index.html in one step; whatever else an earlier version wrote into the folder is removed."""
+    """Write index.html in one step; other files of an earlier version are removed from the folder."""
     write_file(folder / "index.html", _page(run_id, build_id, verdict, results).encode())
     for other in folder.iterdir():
         if other.name != "index.html":

@@ -1,5 +1,5 @@
-"""The questions of sql/checks: each returns the rows that are wrong; its header says how bad that is and what
-to do."""
+"""The checks of sql/checks: each returns the rows that are wrong; its header gives the severity and the
+remedy."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _SEVERITIES = {"fail", "warn", "info"}
 
 
 class CheckError(StepledgerError):
-    """A check could not be carried out: that is a fault of the check, never a statement about the data."""
+    """A check could not be run: that is a fault of the check and says nothing about the data."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One question about a run: its severity, what a hit means and what to do then."""
+    """One check of a run: its severity, what a failure means and what to do."""
 
     name: str
     severity: str
@@ -39,7 +39,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Result:
-    """What a check found."""
+    """The result of a check."""
 
     check: str
     severity: str
@@ -50,13 +50,13 @@ class Result:
 
     @property
     def is_passed(self) -> bool:
-        """Was nothing wrong found?"""
+        """Is no row wrong?"""
         return self.failing_rows == 0
 
 
 @cache
 def checks() -> tuple[Check, ...]:
-    """All questions of sql/checks, by name. Raises CheckError for a file without a full header."""
+    """All checks of sql/checks, by name. Raises CheckError for a file without a full header."""
     found = []
     for path in sorted((resource("sql") / "checks").glob("*.sql")):
         text = path.read_text(encoding="utf-8")
@@ -70,13 +70,13 @@ def checks() -> tuple[Check, ...]:
 
 
 def ask(con: duckdb.DuckDBPyConnection, check: Check) -> Result:
-    """Carry out one check. Raises CheckError if its SQL fails."""
+    """Run one check. Raises CheckError if its SQL fails."""
     try:
         rows = duck.dicts(
             con, f"SELECT *, count(*) OVER () AS found FROM ({check.sql}) ORDER BY ALL LIMIT {SAMPLE_ROWS}"
         )
     except duckdb.Error as error:
-        raise CheckError(f"sql/checks/{check.name}.sql cannot be carried out: {error}") from error
+        raise CheckError(f"sql/checks/{check.name}.sql cannot be run: {error}") from error
     failing = rows[0]["found"] if rows else 0
     return Result(check.name, check.severity, failing, _sample(rows), check.means, check.todo)
 

@@ -23,11 +23,11 @@ SQL_SUITE = "sql_checks"
 _SEVERITIES = {"fail": "critical", "warn": "warning", "info": "info"}
 
 
-def judge(con: duckdb.DuckDBPyConnection, asked: list[Result]) -> list[Result]:
+def judge(con: duckdb.DuckDBPyConnection, checked: list[Result]) -> list[Result]:
     """Run the contract suites on the marts' frames and judge the SQL checks' counts.
 
     Returns the SQL results with one result per contract. Raises CheckError if an expectation itself fails to
-    run: that is no statement about the data.
+    run: that says nothing about the data.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # great_expectations and its dependencies warn about themselves
@@ -39,13 +39,13 @@ def judge(con: duckdb.DuckDBPyConnection, asked: list[Result]) -> list[Result]:
         context = gx.get_context(mode="ephemeral")
         context.variables.progress_bars = ProgressBarsConfig(globally=False)
         source = context.data_sources.add_pandas("stepledger")
-        results = list(asked)
+        results = list(checked)
         for table, contract in contracts("marts").items():
             frame = con.sql(f"SELECT * FROM {table}").df()
             expected = [e for c in contract.columns for e in _of_column(gxe, c)] + _of_table(gxe, contract)
             results.append(_contract_result(table, _validate(gx, context, source, table, frame, expected)))
-        counts = con.sql("SELECT " + ", ".join(f'{r.failing_rows} AS "{r.check}"' for r in asked)).df()
-        _validate(gx, context, source, SQL_SUITE, counts, [_of_check(gxe, r) for r in asked])
+        counts = con.sql("SELECT " + ", ".join(f'{r.failing_rows} AS "{r.check}"' for r in checked)).df()
+        _validate(gx, context, source, SQL_SUITE, counts, [_of_check(gxe, r) for r in checked])
     return results
 
 
@@ -63,17 +63,17 @@ def _validate(gx: Any, context: Any, source: Any, name: str, frame: Any, expecta
             isinstance(v, dict) and v.get("raised_exception") for v in raised.values()
         ):
             raise CheckError(
-                f"expectation {result.expectation_config.type} on {name} cannot be carried out: {raised}"
+                f"expectation {result.expectation_config.type} on {name} cannot be run: {raised}"
             )
     return found
 
 
-def _of_check(gxe: Any, asked: Result) -> Any:
-    """No row may be wrong; what is for information may have any number of them."""
-    limit = {"min_value": 0} if asked.severity == "info" else {"max_value": 0}
-    notes = {"notes": {"format": "string", "content": [f"{asked.severity}: {asked.means}", asked.todo]}}
+def _of_check(gxe: Any, check: Result) -> Any:
+    """No row may be wrong; a check of severity info may find any number."""
+    limit = {"min_value": 0} if check.severity == "info" else {"max_value": 0}
+    notes = {"notes": {"format": "string", "content": [f"{check.severity}: {check.means}", check.todo]}}
     return gxe.ExpectColumnValuesToBeBetween(
-        column=asked.check, severity=_SEVERITIES[asked.severity], meta=notes, **limit
+        column=check.check, severity=_SEVERITIES[check.severity], meta=notes, **limit
     )
 
 

@@ -4,8 +4,6 @@ build's id."""
 from __future__ import annotations
 
 import shutil
-import uuid
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,7 +13,8 @@ from pipeline import duck
 from pipeline.contracts import Layer, contracts
 from pipeline.duck import literal
 from pipeline.errors import ExitCode, ModelError, StepledgerError, UsageError, home_trouble
-from pipeline.lake.atomic import exchange_folder
+from pipeline.events import Event, Say, on_wait
+from pipeline.lake.atomic import replacing, staging_folder
 from pipeline.lake.damage import damage_of, unreadable_file
 from pipeline.lake.database import write_database
 from pipeline.lake.dropped import mode_of, same_mode
@@ -31,25 +30,26 @@ from pipeline.quality.checks import CheckError, Result, ask, checks
 from pipeline.sources.issues import issue_codes
 
 _ASKED: tuple[Layer, ...] = ("raw", "config", "marts")
-"""Layers that checks ask."""
+"""Layers that checks read."""
 
 
 def check_run(home: Home, run_id: str, *, with_docs: bool = True) -> list[Result]:
     """Check the marts of a run as they are now, write the results, and return them; `with_docs`: through
-    Great Expectations, with a page in the home's quality folder (without, an earlier page is removed: it is
-    about another build).
+    Great Expectations, with a page in the home's quality folder (without, an earlier page is removed, since
+    it describes another build).
 
     Raises CheckError if a check itself fails, UsageError if there are no marts, ModelError if they cannot be
     read.
     """
     if not home.mart_run(run_id).is_dir():
-        raise UsageError(f"run {run_id} has no marts yet: run `stepledger build --run {run_id}`")
+        raise UsageError(f"run {run_id} has no marts yet: run `stepledger build {run_id}`")
     if damage := damage_of(home, run_id, layers=_ASKED):
         raise ModelError(str(damage))
-    spill = home.staging / uuid.uuid4().hex
-    spill.mkdir(parents=True)
     try:
-        with duck.working(spill, threads=2, memory_limit="1GB") as con:
+        with (
+            staging_folder(home.staging) as spill,
+            duck.working(spill, threads=2, memory_limit="1GB") as con,
+        ):
             open_run(con, home, run_id)
             results = [ask(con, check) for check in checks()]
             if with_docs:
@@ -68,30 +68,24 @@ def check_run(home: Home, run_id: str, *, with_docs: bool = True) -> list[Result
             raise ModelError(str(damage)) from error
         if isinstance(error, CheckError) or (isinstance(error, OSError) and home_trouble(error) is not None):
             raise
-        raise ModelError(
-            f"its tables cannot be read: run `stepledger build --run {run_id}`. ({error})"
-        ) from error
-    finally:
-        shutil.rmtree(spill, ignore_errors=True)
+        raise ModelError(f"its tables cannot be read: run `stepledger build {run_id}`. ({error})") from error
     return results
 
 
-def check_runs(
-    home: Home, run_ids: list[str], say: Callable[[str], None]
-) -> tuple[dict[str, list[Result]], list[ExitCode]]:
+def check_runs(home: Home, run_ids: list[str], say: Say) -> tuple[dict[str, list[Result]], list[ExitCode]]:
     """Check runs, each with a page, holding the home for writing; the database then shows their verdicts.
 
-    A run that cannot be checked is said, and its exit code returned; it keeps what an earlier check found,
-    and the others go on.
+    A run that cannot be checked is reported, and its exit code returned; it keeps the results of an earlier
+    check, and the others go on.
     """
     found, codes = {}, []
-    with home.writing(say):
+    with home.writing(on_wait(say)):
         tidy(home)
         for run_id in run_ids:
             try:
                 if (
                     run_id in settle(home).serves and not home.mart_run(run_id).is_dir()
-                ):  # checks ask a folder of its own
+                ):  # checks read a folder of its own
                     write_database(home, pinned=[run_id])
                     build_run(
                         home,
@@ -102,14 +96,14 @@ def check_runs(
                 found[run_id] = check_run(home, run_id)
             except StepledgerError as error:
                 codes.append(error.exit_code)
-                say(f"not checked: run {run_id}: {error}")
+                text = f"not checked: run {run_id}: {error}"
+                say(text, Event.NOT_CHECKED, run=run_id, code=error.exit_code)
         write_database(home)
     return found, codes
 
 
 def open_run(con: duckdb.DuckDBPyConnection, home: Home, run_id: str) -> None:
-    """Give the connection what checks ask about: raw tables and marts of one run, facts said of it, issue
-    codes."""
+    """Give the connection what checks read: raw tables and marts of one run, its facts, and issue codes."""
     prepare(
         con,
         home.raw_run(run_id),
@@ -159,18 +153,12 @@ def _write(
     )
     contract = contracts("quality")["quality"]
     names = ", ".join(f'"{c.name}"' for c in contract.columns)
-    staged = home.staging / uuid.uuid4().hex
-    staged.mkdir(parents=True)
-    try:
+    with replacing(home.quality_lake_run(run_id), home.staging) as folder:
         con.execute(
             f"COPY (SELECT {contract.select_list()} FROM (VALUES {values}) AS result ({names}) ORDER BY ALL) "
-            f"TO {literal(staged / 'quality.parquet')} (FORMAT parquet)"
+            f"TO {literal(folder / 'quality.parquet')} (FORMAT parquet)"
         )
-        same_mode(staged, mode_of(home.raw_run(run_id)))
-        target = home.quality_lake_run(run_id)
-        exchange_folder(staged, target, home.staging)
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
+        same_mode(folder, mode_of(home.raw_run(run_id)))
 
 
 def verdict(results: list[Result]) -> str:

@@ -1,4 +1,4 @@
-"""Which reader a file needs, by its content; and which files are no traces but belong to a capture."""
+"""The reader of a file, by its content; and side files: not traces, but part of a capture."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _SIDE_FILES = (
     (
         re.compile(r"^profiler_out_\d+\.txt$"),
-        "torch's key_averages table of a capture; its trace says the same and more",
+        "torch's key_averages table of a capture; the trace has the same data and more",
     ),
     (re.compile(r"^capture\.json$"), "notes on a capture"),
     (re.compile(r"^run\.toml$"), "facts about a run"),
@@ -29,20 +29,20 @@ _SIDE_FILES = (
     ),
     (
         re.compile(r"\.sqlite-journal$"),
-        "left behind by an interrupted export; the .sqlite beside it is refused",
+        "left by an interrupted export; the .sqlite beside it is refused",
     ),
     (re.compile(r"^graph_capture_rank_\d+\."), "a trace of CUDA graph capture, not of serving"),
 )
 
 
 def side_file_note(name: str) -> str | None:
-    """What a known side file is, by its name; None for a file that should be a trace."""
+    """Description of a known side file, by its name; None for a file that should be a trace."""
     return next((note for pattern, note in _SIDE_FILES if pattern.search(name)), None)
 
 
 def is_report_folder(path: Path) -> bool:
-    """Is this folder one nsys export (parquetdir, arrowdir), not a run of several files?"""
-    return any(os.path.isfile(path / f"StringIds.{form}") for form in ("parquet", "arrow"))  # noqa: PTH113 - no error where a folder is closed
+    """Is this folder one nsys export (parquetdir, arrowdir), and not a run of several files?"""
+    return any(os.path.isfile(path / f"StringIds.{form}") for form in ("parquet", "arrow"))  # noqa: PTH113 - no error for a folder without permission
 
 
 def fresh_export(report: Path) -> Path | None:
@@ -52,12 +52,11 @@ def fresh_export(report: Path) -> Path | None:
     try:
         made_ns = report.stat().st_mtime_ns
         return next((p for p in exports_of(report) if p.stat().st_mtime_ns >= made_ns), None)
-    except OSError:  # taken away, or in a folder that may not be searched
+    except OSError:  # removed, or in a folder without permission
         return None
 
 
-# Readers are imported when a file needs them: each brings libraries that commands which only look at names
-# should not load.
+# Readers are imported when a file needs them: other commands do not load their libraries.
 
 
 def _kineto() -> Callable[[ReadJob], None]:
@@ -73,10 +72,10 @@ def _nsys() -> Callable[[ReadJob], None]:
 
 
 def reader_for(path: Path, folder: Path | None = None) -> Callable[[ReadJob], None]:
-    """The reader of a regular file, or of a folder that is one export; `folder`: where it lies, if not where
-    it is read.
+    """The reader of a regular file, or of a folder that is one export.
 
-    Raises SideFile for a known side file, TraceError for what no reader can read.
+    `folder` is the folder that it was dropped in, if `path` is elsewhere. Raises SideFile for a known side
+    file, TraceError for a file that no reader can read.
     """
     if is_report_folder(path):
         return _nsys()

@@ -1,4 +1,4 @@
-"""What a reader is asked to do: one file, where its tables go, and what it may use."""
+"""The task of a reader: one file, the folder for its tables, and its resources."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MAX_BYTES = 64 * 10**9
-"""Limit of a file's decompressed bytes, unless a command says another: a bomb must not fill the disk."""
+"""Default limit of a file's decompressed bytes: a decompression bomb must not fill the disk."""
 
 
 @dataclass(frozen=True)
 class ReadJob:
-    """One file to read. The reader writes `<table>.parquet` for every raw contract into `out`; `work` is
-    scratch.
+    """One file to read. The reader writes `<table>.parquet` for every raw contract into `out`.
 
-    `path` shows the file alone, under its own name; `folder` is where it lies, if not there: the names beside
-    it may be looked at, never opened. `salvage`: of a truncated file, keep what is complete; otherwise it is
-    an UnfinishedFile.
+    `work` is a scratch folder. `path` is the file alone in a folder, under its own name; `folder` is the
+    folder that it was dropped in, if another: a reader may look at the names there but not open them.
+    `salvage`: keep the complete events of a truncated file, which is otherwise an UnfinishedFile.
     """
 
     path: Path
@@ -37,5 +36,5 @@ class ReadJob:
 
     @property
     def place(self) -> Path:
-        """Where the file lies."""
+        """The file in the folder that it was dropped in."""
         return self.path if self.folder is None else self.folder / self.path.name

@@ -1,6 +1,6 @@
-"""What file and process names tell: rank, parallel coordinates, host, and the run that ranks share.
+"""What file and process names contain: rank, parallel coordinates, host, and the name of the run.
 
-Patterns of the writers in use: vLLM (`dp0_pp0_tp1_dcp0_ep1_rank1`, `<id>-rank-1`), SGLang (`-TP-1-DP-0`),
+Patterns of the known writers: vLLM (`dp0_pp0_tp1_dcp0_ep1_rank1`, `<id>-rank-1`), SGLang (`-TP-1-DP-0`),
 torch's handler (`<host>_<pid>.<ns>.pt.trace.json`), HTA (`rank-1.Apr_03_18_51_38.<pid>`), gpt-fast
 (`_rank_1`), Kineto on demand (`libkineto_activities_<pid>`).
 """
@@ -29,8 +29,7 @@ _PROCESS_COORDINATE = re.compile(r"(?:_|\b)(DP|TP|PP|EP)(\d{1,9})(?!\d)")
 
 @dataclass(frozen=True)
 class NameFields:
-    """What one name tells; None where it is silent. `run` is the name without rank and time fields, possibly
-    ""."""
+    """What one name contains, else None. `run` is the name without rank and time fields; it may be ""."""
 
     run: str
     rank: int | None = None
@@ -72,7 +71,7 @@ def from_file_name(file_name: str) -> NameFields:
 
 
 def as_text(name: str) -> str:
-    """A name from the file system as Unicode text: bytes that are none are replaced."""
+    """A name from the file system as Unicode text: invalid bytes are replaced."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

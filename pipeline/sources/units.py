@@ -16,10 +16,9 @@ NARROW = f"DECIMAL(18,{DIGITS})"
 WIDE = f"DECIMAL(38,{DIGITS})"
 """Fits absolute times."""
 FARTHEST_NS = 2**62
-"""A stamp beyond (before 1823, after 2116) is none; sums and differences of stamps that are fit 64 bits."""
+"""Times beyond it (before 1823, after 2116) are invalid; sums and differences of valid times fit 64 bits."""
 LONGEST_NS = 10**14
-"""An activity does not last for more than a day: such a duration is none, and sums of 92,000 that are fit 64
-bits."""
+"""Longer durations (over a day) are invalid; a sum of 92,000 valid ones fits 64 bits."""
 
 _STEP = Decimal(1).scaleb(-DIGITS)
 

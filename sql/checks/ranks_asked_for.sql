@@ -1,5 +1,5 @@
 -- severity: fail
--- means: The run is described as having every rank of the job (ranks = all), and some are missing.
+-- means: `describe RUN ranks=all` requires every rank of the job, and some are missing.
 -- do: Drop the other ranks' files into the same run.
 SELECT run_facts.source, run_facts.ranks, run_facts.ranks_expected
 FROM run_facts

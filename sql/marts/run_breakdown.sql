@@ -10,7 +10,7 @@ WITH step AS (
         rank,
         device,
         step,
-        coalesce(match_id::VARCHAR, trace_id || ' ' || step) AS match_id,
+        step_unit(match_id, trace_id, device, step) AS match_id,
         phase,
         wall_ns
     FROM steps

@@ -23,7 +23,7 @@ def cells(report: Report, *names: str) -> list[tuple[Any, ...]]:
 
 
 def test_short_messages_have_no_bandwidth(served: Home) -> None:
-    """14 KB in 7 us are latency-bound, and say so; the logits' gather has no size in a graph."""
+    """14 KB in 7 us are latency-bound, and labeled so; the logits' gather has no size in a graph."""
     with reading(served) as con:
         messages, _ = bandwidth_reports(con, "x")
     assert cells(messages, "op", "size_bytes", "calls", "floor_us", "algbw", "busbw", "link_share") == [
@@ -35,31 +35,35 @@ def test_short_messages_have_no_bandwidth(served: Home) -> None:
     )
 
 
-def test_what_was_not_said_is_asked_for(served: Home) -> None:
+def test_missing_facts_are_named(served: Home) -> None:
     """Without hidden size there are no sizes; without a link no limit; the memory's parts name the facts they
     lack."""
     with reading(served) as con:
         messages, memory = bandwidth_reports(con, "bare")
     assert {row[0] for row in cells(messages, "size_bytes")} == {None}
-    assert any("link not said" in note for note in messages.notes)
+    assert any("link not given" in note for note in messages.notes)
     assert any("sizes are missing" in note for note in messages.notes)
     assert (
         next(row[-1] for row in memory.rows)
-        == "refused: not said: hidden_size, experts, experts_per_token, layers, dense_layers"
+        == "refused: not given: hidden_size, experts, experts_per_token, layers, dense_layers"
     )
 
 
 def test_memory_is_bytes_over_the_time_of_those_who_read_them(served: Home) -> None:
-    """Two expert GEMMs of 4 us read 8 of 64 experts' halves: more than the memory can give, so that they must
+    """Two expert GEMMs of 4 us read 8 of 64 experts' halves: more than the memory's peak, so that they must
     have been fewer."""
     with reading(served) as con:
         _, memory = bandwidth_reports(con, "x")
     expert = 3 * 7168 * 2048 * 0.5625 / 2
     experts, weights, kv = memory.rows
     assert experts[:4] == ["routed experts", round(64 * expert / 1e9, 3), round(8 * expert / 1e9, 3), 8.0]
-    assert experts[4:] == [None, None, f"routing skewed, at most {4800e3 * 8 / expert:.1f} experts a layer"]
+    assert experts[4:] == [
+        None,
+        None,
+        f"routing is skewed: at most {4800e3 * 8 / expert:.1f} experts per layer",
+    ]
     assert weights[4:6] == [None, None]
-    assert weights[6].startswith("more than the memory can give")
+    assert weights[6].startswith("above the peak of the memory")
     gbps = 2 * 100 * (512 + 64) * 2 / 8 / 1e3
     assert kv == ["KV cache", 0.0, 0.0, 8.0, round(gbps, 1), round(gbps / 4800, 4), ""]
     assert memory.notes[0] == "ceiling: 4800 GB/s (NVIDIA H200 data sheet)"
@@ -81,7 +85,7 @@ def test_the_parts_make_a_whole(tmp_path: Path, home: Home) -> None:
     assert whole[0] == "all of it"
     assert whole[2] == pytest.approx(sum(row[2] for row in parts), abs=0.002)
     assert whole[3] == sum(row[3] for row in parts)
-    assert memory.notes[0] == "ceiling: 1e+08 GB/s (said in run_config)"
+    assert memory.notes[0] == "ceiling: 1e+08 GB/s (given in run_config)"
 
 
 PART = Part("routed experts", ("moe_gemm",), 64e6, 8e6, "", expert_bytes=1e6)
@@ -96,7 +100,7 @@ def test_above_the_ceiling_nothing_is_printed_but_what_follows() -> None:
         1.0,
         None,
         None,
-        "routing skewed, at most 4.0 experts a layer",
+        "routing is skewed: at most 4.0 experts per layer",
     ]
     assert memory_row(PART, 2.0, 4000.0)[4:] == [4000.0, 1.0, ""]
     assert memory_row(PART, 2.0, None)[4:] == [4000.0, None, ""]

@@ -8,47 +8,6 @@ from pipeline.analyses import formulas
 from pipeline.analyses.formulas import Interval
 
 
-def test_a_ring_of_eight_moves_24_5_kb_for_14() -> None:
-    """All-reduce of 14 KB over 8 ranks: each GPU sends 2 x 7/8 of it."""
-    assert formulas.wire_bytes("all_reduce", 14 * 1024, 8) == 24.5 * 1024
-
-
-@pytest.mark.parametrize(
-    ("op", "algorithm", "factor"),
-    [
-        ("all_reduce", "ring", 1.75),
-        ("all_reduce", "two_shot", 1.75),
-        ("all_reduce", "one_shot", 7.0),
-        ("all_gather", "ring", 0.875),
-        ("reduce_scatter", "ring", 0.875),
-        ("all_to_all", "ring", 0.875),
-        ("broadcast", "ring", 1.0),
-        ("reduce", "ring", 1.0),
-        ("send_recv", "ring", 1.0),
-        ("gather", "ring", None),
-    ],
-)
-def test_each_operation_has_its_factor(op: str, algorithm: str, factor: float | None) -> None:
-    """What each of 8 GPUs sends, per byte of the message; bus bandwidth is algorithm bandwidth times it."""
-    assert formulas.wire_factor(op, 8, algorithm) == factor
-    busbw = formulas.busbw_gbps(op, 1e6, 1000, 8, algorithm)
-    assert busbw == (None if factor is None else pytest.approx(factor))
-
-
-def test_alone_nothing_is_sent() -> None:
-    """An all-reduce of one rank moves no byte; no rank at all is an error."""
-    assert formulas.wire_bytes("all_reduce", 1024, 1) == 0
-    with pytest.raises(ValueError, match="0 ranks"):
-        formulas.wire_factor("all_reduce", 0)
-
-
-def test_ll_sends_twice_the_payload() -> None:
-    """NCCL's LL protocol carries half payload, LL128 120 of 128 bytes."""
-    assert formulas.wire_bytes("all_reduce", 1200, 2, protocol="ll") == 2400
-    assert formulas.wire_bytes("all_reduce", 1200, 2, protocol="ll128") == pytest.approx(1280)
-    assert formulas.wire_bytes("gather", 1200, 2) is None
-
-
 def test_one_token_meets_its_k_experts() -> None:
     """8 of 384 for one token; never more than there are."""
     assert formulas.distinct_experts(384, 8, 1) == pytest.approx(8)

@@ -71,7 +71,7 @@ def test_one_mode_and_one_clock() -> None:
 
 
 def test_only_the_ranks_that_are_asked_for() -> None:
-    """Or where the table does not tell, which the curve says."""
+    """Or where the table gives none, which the curve reports."""
     assert points({"ranks": 8}, ranks=8) == ((1000, 10),)
     assert points({"ranks": 4}, ranks=8) is None
     found = table({}).need("all_reduce", 8)
@@ -80,12 +80,12 @@ def test_only_the_ranks_that_are_asked_for() -> None:
         False,
         "all_reduce, eager, wall time",
     )
-    with pytest.raises(UsageError, match="has it for \\[4\\] ranks"):
+    with pytest.raises(UsageError, match="has those of 4 ranks"):
         table({"ranks": 4}).need("all_reduce", 8)
 
 
 def test_a_table_may_be_a_file_a_run_or_the_runs_own(tmp_path: Path, home: Home) -> None:
-    """A file is read where it is; a run that has none says how to give one."""
+    """A file is read where it is; the refusal for a run without one tells how to give one."""
     path = tmp_path / "lat.csv"
     path.write_text("op,bytes,us\nall_reduce,1000,10\n", encoding="utf-8")
     (tmp_path / "bad.csv").write_text("op,bytes,us\nall_reduce,x,10\n", encoding="utf-8")

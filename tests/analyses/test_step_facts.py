@@ -1,4 +1,4 @@
-"""What analyses ask of a run's usual step."""
+"""What analyses need to know of a run's usual step."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def test_the_usual_step_of_a_run(served: Home) -> None:
     assert facts.ms("AllReduce", "MoE dispatch and combine") == facts.ms("AllReduce")
 
 
-def test_what_was_said_of_a_run(served: Home) -> None:
-    """All facts of it; none of a run of which nothing was said."""
+def test_the_given_facts_of_a_run(served: Home) -> None:
+    """All facts of it; none of a run without given facts."""
     with reading(served) as con:
         assert (config_of(con, "bare")["tp"], config_of(con, "bare")["layers"]) == (2, None)
         assert config_of(con, "nothing") == {}
 
 
-def test_the_commonest_all_reduce_must_have_a_size(served: Home) -> None:
+def test_the_most_frequent_all_reduce_must_have_a_size(served: Home) -> None:
     """Without hidden size, or without all-reduces, there is nothing to start from."""
     with reading(served) as con:
         assert main_allreduce(con, step_facts(con, "x"))["size_bytes"] == 14336
-        with pytest.raises(UsageError, match="say hidden_size and dtype"):
+        with pytest.raises(UsageError, match="give hidden_size and dtype"):
             main_allreduce(con, step_facts(con, "bare"))
         with pytest.raises(UsageError, match="no complete prefill step"):
             step_facts(con, "x", "prefill")

@@ -58,9 +58,9 @@ LAYER = (
     (("void vllm::moe::grouped_topk_fused_kernel<float, float, int, (vllm::moe::ScoringFunc)1>(float*, "
      "float*, int*, float const*)"), 5_280),
     (("void vllm::moe::moe_align_block_size_kernel<int>(int const*, int*, int*, int*, int, int, int, "
-      "unsigned "
-     "long)"), 4_832),
-    ("void vllm::moe::count_and_sort_expert_tokens_kernel<int>(int const*, int*, int*, unsigned long)", 2_080),
+      "unsigned long)"), 4_832),
+    (("void vllm::moe::count_and_sort_expert_tokens_kernel<int>(int const*, int*, int*, "
+      "unsigned long)"), 2_080),
     (_MARLIN_MOE, 21_312),
     (("void vllm::act_and_mul_kernel<c10::BFloat16, &(c10::BFloat16 "
      "vllm::silu_kernel<c10::BFloat16>(c10::BFloat16 const&)), true>(c10::BFloat16*)"), 1_888),

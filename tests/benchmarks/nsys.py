@@ -59,11 +59,18 @@ def write_report(path: Path, kernels: int, calls: int) -> Path:
     )
     columns = [row[1] for row in con.execute("PRAGMA table_info(CUPTI_ACTIVITY_KIND_KERNEL)")]
     values = {
-        "start": "10000 + 1000 * n", "end": "10000 + 1000 * n + 500 + n % 4000", "deviceId": f"n % {PROCESSES}", "streamId": "7 + n % 3",
-        "correlationId": f"n / {PROCESSES}", "globalPid": process, "demangledName": (f"{first} + 2 * (n % "
-                                                                                    f"{NAMES})"),
-        "shortName": f"{first} + 2 * (n % {NAMES}) + 1", "graphNodeId": "n % 1763", "mangledName": "NULL", "greenContextId": "NULL",
-    }  # fmt: skip
+        "start": "10000 + 1000 * n",
+        "end": "10000 + 1000 * n + 500 + n % 4000",
+        "deviceId": f"n % {PROCESSES}",
+        "streamId": "7 + n % 3",
+        "correlationId": f"n / {PROCESSES}",
+        "globalPid": process,
+        "demangledName": f"{first} + 2 * (n % {NAMES})",
+        "shortName": f"{first} + 2 * (n % {NAMES}) + 1",
+        "graphNodeId": "n % 1763",
+        "mangledName": "NULL",
+        "greenContextId": "NULL",
+    }
     series = (
         "WITH RECURSIVE series (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM series WHERE n + 1 < {}) "
         "INSERT INTO {} SELECT {} FROM series"

@@ -159,8 +159,8 @@ def many_runs(folder: Path, runs: int) -> Iterator[str]:
         f"{query_ms(home, ACROSS_RUNS):.0f} |"
     )
     manifest = home / "lake" / "compact" / "manifest.json"
-    said = orjson.loads(manifest.read_bytes())
-    manifest.write_bytes(orjson.dumps(said | {"made_at": dict.fromkeys(said["made_at"], 0.0)}))
+    content = orjson.loads(manifest.read_bytes())
+    manifest.write_bytes(orjson.dumps(content | {"made_at": dict.fromkeys(content["made_at"], 0.0)}))
     measured(["--home", str(home), "build"])
     yield f"| compacted, the folders gone | {query_ms(home, one):.0f} | {query_ms(home, ACROSS_RUNS):.0f} |"
 

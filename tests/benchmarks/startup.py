@@ -21,7 +21,7 @@ BARE = "python -c 'import duckdb'"
 COMMANDS = {
     "show": ["show", "demo"],
     "query": ["query", "SELECT * FROM runs"],
-    "export": ["export", "--run", "demo", "--output", "-"],
+    "export": ["export", "demo", "--output", "-"],
     "runs": ["runs"],
     "status": ["status"],
     "--version": ["--version"],

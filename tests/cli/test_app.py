@@ -21,7 +21,7 @@ from pipeline.cli import app
 from pipeline.errors import ModelError
 from pipeline.ingest.demo import DEMO_TRACES
 from pipeline.lake.home import Home
-from tests.support.homes import Called, command, copied, drop, environment, mart_rows, rank_trace
+from tests.support.homes import HANG_S, Called, command, copied, drop, environment, mart_rows, rank_trace
 from tests.support.paths import README
 
 COMMANDS = sorted(get_command(app.app).commands)  # type: ignore[attr-defined]
@@ -32,7 +32,7 @@ def test_the_commands_are_those_that_people_script() -> None:
     assert {"run", "ingest", "build", "show", "query", "export", "runs", "rules", "demo"} <= set(COMMANDS)
 
 
-def test_version_says_name_and_version() -> None:
+def test_version_prints_name_and_version() -> None:
     """One line."""
     assert CliRunner().invoke(app.app, ["--version"]).stdout == f"stepledger {__version__}\n"
 
@@ -74,7 +74,7 @@ def test_ingest_with_a_bad_file_exits_3_and_still_names_the_run(
     (run_id,) = Home(tmp_path / "home").run_ids()
     assert (code, out) == (3, f"{run_id}\n")
     assert "not read: bad.json" in err
-    assert call("--home", tmp_path / "home", "build", "--run", "my run")[:2] == (0, f"{run_id}\n")
+    assert call("--home", tmp_path / "home", "build", "my run")[:2] == (0, f"{run_id}\n")
     assert call("--home", tmp_path / "home", "show", "my run")[0] == 0
 
 
@@ -83,7 +83,7 @@ def test_build_builds_the_run_that_was_named_and_no_other(
 ) -> None:
     """By its name or its id."""
     home = copied(built, tmp_path / "home")
-    assert call("--home", home.root, "build", "--run", "a")[:2] == (0, "a\n")
+    assert call("--home", home.root, "build", "a")[:2] == (0, "a\n")
 
 
 def test_build_builds_what_is_stale_and_rebuild_everything(
@@ -96,7 +96,7 @@ def test_build_builds_what_is_stale_and_rebuild_everything(
     assert call("--home", home.root, "build")[:2] == (0, "2026\na\n")
     assert call("--home", home.root, "build")[:2] == (0, "")
     assert call("--home", home.root, "rebuild")[:2] == (0, "2026\na\n")
-    assert call("--home", home.root, "rebuild", "--run", "a")[:2] == (0, "a\n")
+    assert call("--home", home.root, "rebuild", "a")[:2] == (0, "a\n")
 
 
 def test_a_rules_file_can_be_checked_before_it_is_used(tmp_path: Path, call: Callable[..., Called]) -> None:
@@ -127,13 +127,13 @@ def test_forget_takes_a_run_out_and_leaves_its_originals(
     assert (code, [row["run_id"] for row in json.loads(out)]) == (0, ["2026"])
 
 
-@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 2), ("", 1)])
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 2), ("", 2)])
 def test_forget_asks_first(built: Home, tmp_path: Path, answer: str, code: int) -> None:
-    """Only a yes removes anything."""
+    """Only a yes removes anything; no answer at all (no terminal) is wrong usage, like a no."""
     home = copied(built, tmp_path / "home")
     done = subprocess.run(
         [sys.executable, "-m", "pipeline", "--home", str(home.root), "forget", "a"],
-        input=answer, capture_output=True, text=True, timeout=60, check=False, env=environment(),
+        input=answer, capture_output=True, text=True, timeout=HANG_S, check=False, env=environment(),
     )  # fmt: skip
     assert (done.returncode, home.raw_run("a").is_dir()) == (code, code != 0)
     assert "Remove run a from the lake" in done.stderr
@@ -152,7 +152,7 @@ def test_retry_puts_a_file_back_for_the_next_run(
     assert (home.inbox / "r" / "bad.json").is_file()
 
 
-def test_compact_says_how_many_runs(built: Home, tmp_path: Path, call: Callable[..., Called]) -> None:
+def test_compact_prints_the_number_of_runs(built: Home, tmp_path: Path, call: Callable[..., Called]) -> None:
     """Young runs are left; the tables stay the same for everybody."""
     home = copied(built, tmp_path / "home")
     assert call("--home", home.root, "compact")[:2] == (0, "0 runs compacted\n")
@@ -165,11 +165,11 @@ def test_compact_says_how_many_runs(built: Home, tmp_path: Path, call: Callable[
     ("arguments", "says"),
     [
         (["--workers", "0"], "--workers"),
-        (["--memory-limit", "much"], "is no size"),
+        (["--memory-limit", "much"], "is not a size"),
         (["--scheduler", "nowhere"], "nowhere"),
     ],
 )
-def test_means_that_cannot_be_had_are_wrong_usage(
+def test_execution_options_that_cannot_be_met_are_wrong_usage(
     built: Home,
     tmp_path: Path,
     call: Callable[..., Called],
@@ -192,7 +192,7 @@ def test_build_exits_4_when_a_model_fails(
 
     monkeypatch.setattr("pipeline.ingest.tasks.build_run", fail)
     home = copied(built, tmp_path / "home")
-    assert call("--home", home.root, "build", "--run", "a") == (4, "", "run a: sql/marts/steps.sql: broken\n")
+    assert call("--home", home.root, "build", "a") == (4, "", "run a: sql/marts/steps.sql: broken\n")
 
 
 @pytest.mark.parametrize(
@@ -200,12 +200,13 @@ def test_build_exits_4_when_a_model_fails(
     [
         (["show", "none"], "no run 'none'; known runs: 2026, a"),
         (["show", "a", "--phase", "verify"], "it has decode, prefill"),
-        (["query", "DELETE FROM runs"], "not a reading statement"),
+        (["query", "DELETE FROM runs"], "not a read-only statement"),
         (["query", "SELECT nothing"], "nothing"),
-        (["export", "nonsense"], "no mart 'nonsense'"),
+        (["export", "--mart", "nonsense"], "no mart 'nonsense'"),
         (["export", "--output", "-"], "--output takes one run"),
-        (["export", "steps", "--wide"], "--wide is a form of"),
-        (["build", "--run", "none"], "no run 'none'; known runs: 2026, a"),
+        (["export", "--mart", "steps", "--wide"], "--wide is available for"),
+        (["build", "none"], "no run 'none'; known runs: 2026, a"),
+        (["build", "x*"], "no run matches 'x*'; known runs: 2026, a"),
         (["ingest", "no/such/file"], "no such file or folder: no/such/file"),
         (["query", "SELECT 1", "--format", "xml"], "xml"),
         (["nonsense"], "nonsense"),
@@ -224,7 +225,7 @@ def test_wrong_usage_exits_2_with_one_message_and_no_data(
 
 def test_a_home_without_a_warehouse_exits_2(call: Callable[..., Called], tmp_path: Path) -> None:
     """With what to do first."""
-    for arguments in (["show", "a"], ["query", "SELECT 1"], ["runs"], ["export", "--run", "a"], ["export"]):
+    for arguments in (["show", "a"], ["query", "SELECT 1"], ["runs"], ["export", "a"], ["export"]):
         code, out, err = call("--home", tmp_path / "home", *arguments)
         assert (code, out) == (2, "")
         assert "stepledger run" in err
@@ -288,9 +289,9 @@ def test_export_names_the_files_it_wrote(built: Home, tmp_path: Path, call: Call
     assert out.splitlines() == [str(home.exports / run / "step_breakdown.csv") for run in ("2026", "a")]
     target = tmp_path / "x.parquet"
     assert (
-        call("--home", home.root, "export", "steps", "--run", "a", "--format", "parquet", "--output", target)[
-            1
-        ]
+        call(
+            "--home", home.root, "export", "a", "--mart", "steps", "--format", "parquet", "--output", target
+        )[1]
         == f"{target}\n"
     )
     assert target.read_bytes()[:4] == b"PAR1"
@@ -298,7 +299,7 @@ def test_export_names_the_files_it_wrote(built: Home, tmp_path: Path, call: Call
 
 def test_export_to_stdout_is_data_only(built: Home, call: Callable[..., Called]) -> None:
     """It can be piped."""
-    code, out, err = call("--home", built.root, "export", "--run", "a", "--wide", "--output", "-")
+    code, out, err = call("--home", built.root, "export", "a", "--wide", "--output", "-")
     assert (code, err) == (0, "")
     assert len(list(csv.DictReader(io.StringIO(out)))) == 8
 
@@ -313,8 +314,9 @@ def test_the_home_can_be_set_by_the_environment(
 
 def test_a_reader_that_stops_early_is_no_failure(built: Home) -> None:
     """`stepledger query ... | head -1` ends quietly with 0."""
+    query = ["query", "FROM range(200000)", "--format", "csv"]
     with subprocess.Popen(
-        [sys.executable, "-m", "pipeline", "--home", built.root, "query", "FROM range(200000)", "--format", "csv"],
+        [sys.executable, "-m", "pipeline", "--home", built.root, *query],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
     ) as process:  # fmt: skip
         assert process.stdout is not None
@@ -332,7 +334,8 @@ sys.argv = ["stepledger", *sys.argv[1:]]
 try:
     app.main()
 finally:
-    print(sorted({"polars", "pyarrow", "great_expectations", "pandas", "numpy"} & sys.modules.keys()), file=sys.stderr)
+    heavy = {"polars", "pyarrow", "great_expectations", "pandas", "numpy"}
+    print(sorted(heavy & sys.modules.keys()), file=sys.stderr)
 """
 
 

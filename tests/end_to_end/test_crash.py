@@ -1,4 +1,4 @@
-"""A kill at any instant loses nothing, doubles nothing and leaves no debris (`make soak`: at a hundred
+"""A kill at any time neither loses nor duplicates data and leaves no debris (`make soak`: at a hundred
 points)."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 from pipeline import duck
 from pipeline.lake.home import Home
 from pipeline.lake.reading import opened
-from tests.tools.crash import contents, debris, difference, filled, finish, killed_at, points, work_off
+from tests.tools.crash import contents, debris, difference, filled, finish, killed_at, points, process_inbox
 
 SPREAD = 12
 """Points that are tried here, spread over the whole work."""
@@ -23,7 +23,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str
     """How many points the work has, and what it makes."""
     folder = tmp_path_factory.mktemp("undisturbed")
     home = filled(folder / "home")
-    total = points(home.root, folder / "told")
+    total = points(home.root, folder / "count")
     finish(home)
     assert debris(home) == []
     return total, contents(home)
@@ -46,7 +46,7 @@ def test_a_run_that_was_built_and_not_checked_is_checked_by_the_next_start(tmp_p
     before = contents(home)
     shutil.rmtree(home.quality_lake_run("serve"))
     build_id = mart_build(home)
-    work_off(home)
+    process_inbox(home)
     assert contents(home) == before
     assert mart_build(home) == build_id
 

@@ -27,13 +27,11 @@ from pipeline.errors import HomeError, WorkerDied
 from pipeline.ingest import cluster
 from pipeline.ingest.executors import Dask, Done
 from pipeline.lake.home import Home
-from tests.support.homes import drop, environment, mart_rows, pair
+from tests.support.homes import HANG_S, drop, environment, mart_rows, pair
 from tests.support.paths import ROOT
 
 distributed = pytest.importorskip("distributed", reason="the extra stepledger[dask] is not installed")
 
-HANG_SECONDS = 180
-"""A guard: what takes so long hangs."""
 OTHER_VERSION = """
 import distributed.versions as versions
 known = versions.get_package_info
@@ -45,7 +43,7 @@ sys.modules["pipeline"] = None
 """
 COMMAND = """
 from pipeline.ingest import cluster
-cluster.CONNECT_SECONDS, cluster.PATIENCE_SECONDS, cluster._VERSIONS_SECONDS = {connect_s}, {patience_s}, 60.0
+cluster.CONNECT_SECONDS, cluster.HANG_SECONDS, cluster._VERSIONS_SECONDS = {connect_s}, {patience_s}, 60.0
 from pipeline.cli.app import main
 main()
 """
@@ -57,7 +55,7 @@ def _environment() -> dict[str, str]:
 
 def _until(is_so: Callable[[], bool], *alive: subprocess.Popen[Any]) -> None:
     """Wait until it is so, as long as these processes are alive."""
-    deadline = time.monotonic() + HANG_SECONDS
+    deadline = time.monotonic() + HANG_S
     while not is_so():
         assert time.monotonic() < deadline
         assert all(process.poll() is None for process in alive)
@@ -110,16 +108,16 @@ def _kill(*processes: subprocess.Popen[Any]) -> None:
 @contextmanager
 def scheduling(folder: Path, *, before: str = "", port: int = 0, failures: int = 3) -> Iterator[Cluster]:
     """A scheduler of our own."""
-    told = folder / f"scheduler-{time.monotonic_ns()}.json"
+    info = folder / f"scheduler-{time.monotonic_ns()}.json"
     options = f"--host 127.0.0.1 --port {port} --no-dashboard --no-jupyter --scheduler-file".split()
-    code = f"{before}\nfrom distributed.cli.dask_scheduler import main\nmain({[*options, str(told)]!r})"
+    code = f"{before}\nfrom distributed.cli.dask_scheduler import main\nmain({[*options, str(info)]!r})"
     scheduler = _spawn(
         [sys.executable, "-c", code], DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES=str(failures)
     )
     made = Cluster(folder, scheduler, "")
     try:
-        _until(lambda: told.is_file() and told.read_text().strip().endswith("}"), scheduler)
-        made.address = json.loads(told.read_text())["address"]
+        _until(lambda: info.is_file() and info.read_text().strip().endswith("}"), scheduler)
+        made.address = json.loads(info.read_text())["address"]
         yield made
     finally:
         _kill(*made.workers, scheduler)
@@ -172,7 +170,7 @@ def _command(
 
 def _refused(home: Home, command: subprocess.Popen[str]) -> str:
     """The one line that a command ended with: exit code 2, all files in the inbox, the home free."""
-    _, stderr = command.communicate(timeout=HANG_SECONDS)
+    _, stderr = command.communicate(timeout=HANG_S)
     assert command.returncode == 2, stderr
     assert stderr.count("\n") == 1, stderr
     assert len(list(home.inbox.rglob("*.json"))) == 2
@@ -183,7 +181,7 @@ def _refused(home: Home, command: subprocess.Popen[str]) -> str:
 
 def _assert_local_run_works(home: Home) -> None:
     command = _command(home.root, "--workers", "1")
-    _, stderr = command.communicate(timeout=HANG_SECONDS)
+    _, stderr = command.communicate(timeout=HANG_S)
     assert command.returncode == 0, stderr
     assert home.run_ids() == ["serve"]
     assert not list(home.inbox.rglob("*.json"))
@@ -218,7 +216,7 @@ def die_of_zero(number: int) -> int:
 def touch_and_sleep(marker: Path) -> None:
     """Work that does not end."""
     marker.touch()
-    time.sleep(HANG_SECONDS)
+    time.sleep(HANG_S)
 
 
 def unsendable(number: int) -> object:
@@ -227,7 +225,7 @@ def unsendable(number: int) -> object:
 
 
 def plain(number: int) -> int:
-    """Work without trouble."""
+    """Work without errors."""
     return number
 
 
@@ -264,7 +262,7 @@ def test_a_cluster_fills_a_lake_as_one_process_does(shared: Cluster, filled: Hom
     shared.add("", threads=2)
     for home, options in ((filled, ["--scheduler", shared.address]), (alone, ["--workers", "1"])):
         command = _command(home.root.relative_to(tmp_path), *options, cwd=tmp_path)
-        _, stderr = command.communicate(timeout=HANG_SECONDS)
+        _, stderr = command.communicate(timeout=HANG_S)
         assert command.returncode == 0, stderr
         assert all(line.startswith("read: ") for line in stderr.splitlines()), stderr
     assert mart_rows(filled) == mart_rows(alone)
@@ -276,8 +274,8 @@ def test_a_worker_in_another_mount_namespace_takes_no_work(shared: Cluster, fill
     if subprocess.run([*empty, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("a mount namespace can be made by an administrator of Linux only")
     shared.add("", prefix=empty)
-    said = _refused(filled, _command(filled.root, "--scheduler", shared.address))
-    assert f"worker {socket.gethostname()} does not see the home at {filled.root}" in said
+    err = _refused(filled, _command(filled.root, "--scheduler", shared.address))
+    assert f"worker {socket.gethostname()} does not see the home at {filled.root}" in err
     _assert_local_run_works(filled)
 
 
@@ -296,25 +294,25 @@ def test_a_worker_with_another_home_takes_no_work(
             stack.enter_context(Home(there / "home").writing(print))
         shared.add("", cwd=there)
         command = _command(Path("/proc/self/cwd/home"), "--scheduler", shared.address, cwd=tmp_path)
-        said = _refused(filled, command)
-    assert f"worker {socket.gethostname()} does not see the home at /proc/self/cwd/home" in said
+        err = _refused(filled, command)
+    assert f"worker {socket.gethostname()} does not see the home at /proc/self/cwd/home" in err
     assert not list((there / "home" / "lake" / "raw").glob("*"))
 
 
 def test_a_worker_of_another_version_takes_no_work(shared: Cluster, filled: Home) -> None:
     """Both versions are named."""
     shared.add("import pipeline\npipeline.__version__ = '9.8.7'")
-    said = _refused(filled, _command(filled.root, "--scheduler", shared.address))
-    assert "has stepledger 9.8.7" in said
-    assert f"this command has {__version__}" in said
+    err = _refused(filled, _command(filled.root, "--scheduler", shared.address))
+    assert "has stepledger 9.8.7" in err
+    assert f"this command has {__version__}" in err
 
 
 def test_a_worker_without_stepledger_is_not_the_files_fault(shared: Cluster, filled: Home) -> None:
-    """A package that the worker cannot import is trouble of the cluster: nothing is quarantined."""
+    """A package that the worker cannot import is an error of the cluster: nothing is quarantined."""
     shared.add(NO_STEPLEDGER)
-    said = _refused(filled, _command(filled.root, "--scheduler", shared.address))
-    assert "ModuleNotFoundError" in said
-    assert f"stepledger {__version__}" in said
+    err = _refused(filled, _command(filled.root, "--scheduler", shared.address))
+    assert "ModuleNotFoundError" in err
+    assert f"stepledger {__version__}" in err
 
 
 def test_work_that_kills_its_workers_is_at_fault_and_its_neighbors_are_not(fragile: Cluster) -> None:
@@ -344,10 +342,10 @@ def test_a_scheduler_that_is_gone_ends_the_run(tmp_path: Path, filled: Home, how
         made.add(_slow(marker))
         command = _command(filled.root, "--scheduler", made.address, patience_s=15.0)
         _until(marker.exists, command)
-        assert filled.at_work() == [("writer", "a writer is at work")]
+        assert filled.at_work() == [("writer", "a writer is running")]
         made.scheduler.send_signal(how)
-        said = _refused(filled, command)
-        assert f"the Dask scheduler at {made.address}" in said
+        err = _refused(filled, command)
+        assert f"the Dask scheduler at {made.address}" in err
     if how == signal.SIGKILL:
         _assert_local_run_works(filled)
 
@@ -359,7 +357,7 @@ def test_an_interrupt_leaves_the_cluster_quietly(shared: Cluster, filled: Home, 
     command = _command(filled.root, "--scheduler", shared.address)
     _until(marker.exists, command)
     command.send_signal(signal.SIGINT)
-    _, stderr = command.communicate(timeout=HANG_SECONDS)
+    _, stderr = command.communicate(timeout=HANG_S)
     assert (command.returncode, stderr) == (130, "")
     assert len(list(filled.inbox.rglob("*.json"))) == 2
     assert filled.at_work() == []
@@ -367,8 +365,8 @@ def test_an_interrupt_leaves_the_cluster_quietly(shared: Cluster, filled: Home, 
 
 def test_a_cluster_without_workers_ends_the_run(shared: Cluster, filled: Home) -> None:
     """After a while of waiting for a first one."""
-    said = _refused(filled, _command(filled.root, "--scheduler", shared.address, patience_s=4.0))
-    assert f"no worker joined the Dask cluster at {shared.address}" in said
+    err = _refused(filled, _command(filled.root, "--scheduler", shared.address, patience_s=4.0))
+    assert f"no worker joined the Dask cluster at {shared.address}" in err
 
 
 class _Talker(socketserver.BaseRequestHandler):
@@ -412,8 +410,8 @@ def addresses() -> Iterator[dict[str, str]]:
         ("unknown host", "no Dask scheduler answers at ADDRESS: "),
         ("silent", "no Dask scheduler answers at ADDRESS: no answer in time."),
         ("web", "no Dask scheduler answers at ADDRESS: no answer in time."),
-        ("talker", "what answers at ADDRESS is no Dask scheduler that distributed"),
-        ("no address", "ADDRESS is no address of a Dask scheduler: "),
+        ("talker", "what answers at ADDRESS is not a Dask scheduler that distributed"),
+        ("no address", "ADDRESS is not an address of a Dask scheduler: "),
     ],
 )
 def test_an_address_without_scheduler_is_refused(
@@ -423,28 +421,28 @@ def test_an_address_without_scheduler_is_refused(
     text: str,
 ) -> None:
     """One line names the address and what is there instead, without objects of Python."""
-    said = _refused(filled, _command(filled.root, "--scheduler", addresses[what], connect_s=2.0))
-    assert said.startswith("stepledger: error: " + text.replace("ADDRESS", addresses[what]))
-    assert "0x" not in said
+    err = _refused(filled, _command(filled.root, "--scheduler", addresses[what], connect_s=2.0))
+    assert err.startswith("stepledger: error: " + text.replace("ADDRESS", addresses[what]))
+    assert "0x" not in err
 
 
 def test_a_scheduler_of_another_version_ends_the_run(tmp_path: Path, filled: Home) -> None:
     """Both versions of the package are named."""
     with scheduling(tmp_path, before=OTHER_VERSION.format(package="distributed")) as made:
-        said = _refused(filled, _command(filled.root, "--scheduler", made.address))
-    assert f"the scheduler at {made.address} has distributed 1.2.3" in said
-    assert f"this command has distributed {distributed.__version__}" in said
+        err = _refused(filled, _command(filled.root, "--scheduler", made.address))
+    assert f"the scheduler at {made.address} has distributed 1.2.3" in err
+    assert f"this command has distributed {distributed.__version__}" in err
 
 
 def test_a_worker_of_another_distributed_ends_the_run(shared: Cluster, filled: Home) -> None:
     """Both versions of the package are named."""
     shared.add(OTHER_VERSION.format(package="distributed"))
-    said = _refused(filled, _command(filled.root, "--scheduler", shared.address))
-    assert "has distributed 1.2.3" in said
-    assert f"this command has distributed {distributed.__version__}" in said
+    err = _refused(filled, _command(filled.root, "--scheduler", shared.address))
+    assert "has distributed 1.2.3" in err
+    assert f"this command has distributed {distributed.__version__}" in err
 
 
-def test_a_result_that_cannot_be_sent_is_the_clusters_trouble(shared: Cluster) -> None:
+def test_a_result_that_cannot_be_sent_is_a_cluster_error(shared: Cluster) -> None:
     """No WorkerDied: that would be the file's fault."""
     shared.add("")
     with dask(shared.address) as made:
@@ -453,7 +451,7 @@ def test_a_result_that_cannot_be_sent_is_the_clusters_trouble(shared: Cluster) -
     assert isinstance(found[1].error, HomeError)
 
 
-def test_work_that_somebody_cancels_is_the_clusters_trouble(shared: Cluster, tmp_path: Path) -> None:
+def test_a_canceled_task_is_a_cluster_error(shared: Cluster, tmp_path: Path) -> None:
     """No WorkerDied: that would be the file's fault."""
     shared.add("")
     marker = tmp_path / "begun"
@@ -472,7 +470,7 @@ def test_work_that_somebody_cancels_is_the_clusters_trouble(shared: Cluster, tmp
     thread.start()
     with dask(shared.address) as made:
         (done,) = made.run(touch_and_sleep, [marker])
-    thread.join(HANG_SECONDS)
+    thread.join(HANG_S)
     assert isinstance(done.error, HomeError)
     assert "a test" in str(done.error)
 

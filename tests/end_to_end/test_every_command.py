@@ -23,9 +23,9 @@ from pipeline.errors import ExitCode
 from pipeline.ingest.demo import DEMO_TRACES
 from pipeline.lake.database import write_database
 from pipeline.lake.home import Home
-from pipeline.lake.reading import say_left_out
+from pipeline.lake.reading import print_left_out
 from tests.support.commands import ARGUMENTS, COMMANDS, Place, Words, fill, formats
-from tests.support.homes import environment
+from tests.support.homes import HANG_S, environment
 
 ODD = "\x1b]0;x\x07\x9b31m\u202e\rz"
 FORMULA = "=HYPERLINK(0)"
@@ -70,7 +70,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
 @pytest.fixture
 def without_gx(monkeypatch: pytest.MonkeyPatch) -> None:
     """`check` without the seconds that Great Expectations takes."""
-    monkeypatch.setattr("pipeline.quality.expectations.judge", lambda _con, asked: asked)
+    monkeypatch.setattr("pipeline.quality.expectations.judge", lambda _con, results: results)
 
 
 def obeyed(text: str) -> str:
@@ -146,22 +146,22 @@ def on_a_terminal(*arguments: object) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--json-log"]], ids=["text", "json"])
-def test_watch_says_nothing_that_a_terminal_obeys(mine: Place, arguments: list[str]) -> None:
-    """It reads what is in the inbox, and SIGTERM ends it with 0 after the file in hand."""
+def test_watch_prints_nothing_that_a_terminal_obeys(mine: Place, arguments: list[str]) -> None:
+    """It reads what is in the inbox, and SIGTERM ends it with 0 after the current file."""
     command = [sys.executable, "-m", "pipeline", "--home", str(mine.home.root), "watch", *arguments]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, env=environment()) as process:
         assert process.stderr is not None
-        said = b""
-        while b"exported to" not in said:
+        log = b""
+        while b"exported to" not in log:
             line = process.stderr.readline()
-            assert line, said
-            said += line
+            assert line, log
+            log += line
         process.send_signal(signal.SIGTERM)
-        out, rest = process.communicate(timeout=120)
+        out, rest = process.communicate(timeout=HANG_S)
     assert process.returncode == 0
-    assert b"read: ready" in said
-    assert obeyed((out + said + rest).decode()) == ""
+    assert b"read: ready" in log
+    assert obeyed((out + log + rest).decode()) == ""
 
 
 @pytest.mark.parametrize("name", ["", *COMMANDS])
@@ -211,7 +211,7 @@ def test_a_bug_is_escaped_and_exits_1(
 
 def test_why_a_run_is_left_out_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     """The reason names a damaged file."""
-    say_left_out({"r": ODD})
+    print_left_out({"r": ODD})
     assert capsys.readouterr() == ("", "left out: run r: \\x1b]0;x\\x07\\x9b31m\\u202e\\rz\n")
 
 
@@ -226,7 +226,7 @@ def is_formula(cell: str) -> bool:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["rules", "--explain", "a\udcff", "--op", "\udcff"], ["describe", "{run}", "--notes", "\udcff"]],
+    [["rules", "--explain", "a\udcff", "--op", "\udcff"], ["describe", "{run}", "notes=\udcff"]],
 )
 def test_an_argument_that_is_no_text_is_taken_as_text(
     mine: Place,

@@ -20,7 +20,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str
     """How many points the work has, and what it makes."""
     folder = tmp_path_factory.mktemp("undisturbed")
     home = filled(folder / "home")
-    total = points(home.root, folder / "told")
+    total = points(home.root, folder / "count")
     finish(home)
     assert debris(home) == []
     return total, contents(home)

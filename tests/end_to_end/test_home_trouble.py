@@ -81,7 +81,7 @@ def test_a_full_disk_loses_nothing(small_disk: Path, tmp_path: Path, leave_bytes
     assert mart_rows(home) == mart_rows(other)
 
 
-def test_a_home_that_became_read_only_is_said_and_can_be_read(small_disk: Path, tmp_path: Path) -> None:
+def test_a_home_that_became_read_only_is_reported_and_can_be_read(small_disk: Path, tmp_path: Path) -> None:
     """`run` says so and changes nothing; `show` and `query` go on."""
     home = filled(small_disk / "home", tmp_path)
     drain(home, QUIET)
@@ -140,7 +140,7 @@ def test_trouble_of_the_home_is_known_by_its_number(error: Exception) -> None:
 
 
 @pytest.mark.parametrize("error", NO_TROUBLE, ids=repr)
-def test_a_text_is_no_trouble_of_the_home(error: Exception) -> None:
+def test_a_text_is_not_a_home_error(error: Exception) -> None:
     """It may be the name or the content of any file."""
     assert home_trouble(error) is None
 
@@ -156,7 +156,7 @@ def test_an_error_that_is_its_own_cause_ends() -> None:
     assert home_trouble(error) is None
 
 
-def test_what_duckdb_says_of_a_full_disk_is_known(small_disk: Path) -> None:
+def test_duckdbs_message_for_a_full_disk_is_known(small_disk: Path) -> None:
     """In the words of the installed version: a file that cannot be written, and a spill that does not fit."""
     with duckdb.connect() as con, pytest.raises(duckdb.Error) as caught:
         con.execute(f"COPY (SELECT uuid()::VARCHAR AS u FROM range(1000000)) TO '{small_disk}/x.parquet'")

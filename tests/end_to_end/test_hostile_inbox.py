@@ -15,15 +15,16 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.ingest.execution import ExecutionConfig
 from pipeline.ingest.executors import Processes
 from pipeline.ingest.inbox import waiting
-from pipeline.ingest.ingest import ExecutionConfig, drain
+from pipeline.ingest.ingest import drain
 from pipeline.ingest.quarantine import quarantined
 from pipeline.lake.home import Home
 from pipeline.lake.settings import Settings
 from pipeline.progress import Progress
 from pipeline.sources.detect import reader_for
-from tests.support.homes import command, drop, environment, fingerprint, rank_trace, settled
+from tests.support.homes import HANG_S, command, drop, environment, fingerprint, rank_trace, settled
 
 QUIET = Progress(quiet=True)
 Make = Callable[[Home], None]
@@ -293,19 +294,19 @@ def test_a_watcher_outlives_it_all(beside: Home, tmp_path: Path) -> None:
         make(beside)
     drop(beside, rank_trace(tmp_path / "late-rank-0.json", ranks=1, seed=1), "late/late-rank-0.json")
     with _watching(beside) as process:
-        deadline = time.monotonic() + 1800
+        deadline = time.monotonic() + HANG_S
         while not (beside.exports / "late" / "step_breakdown.csv").exists():
             assert time.monotonic() < deadline
             assert process.poll() is None, process.communicate()
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=1800)
+        _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0
-    assert "Traceback" not in said
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize("command_name", ["run", "build", "watch"])
-def test_a_spill_folder_that_cannot_be_made_is_said(home: Home, command_name: str) -> None:
+def test_a_spill_folder_that_cannot_be_made_is_reported(home: Home, command_name: str) -> None:
     """Before anything is read: a wrong setting is a usage error."""
     (home.root / "settings.toml").write_text('spill = "/proc/nope"\n')
     done = command("--home", home.root, command_name)

@@ -47,7 +47,7 @@ WHOLE = trace()
 NOISE = b"".join(sha256(b"%d" % n).hexdigest().encode() for n in range(9000))
 """More than a block of zstd, which is read whole or not at all."""
 IN_LAST_LAUNCH = WHOLE.index(TEXTS[-2]) + 20
-BEHIND_AN_EVENT = WHOLE.index(TEXTS[-1]) - 1
+AFTER_AN_EVENT = WHOLE.index(TEXTS[-1]) - 1
 OLD = trace(
     head=b'{"schemaVersion": 1, "traceEvents": ',
     tail=b',\n"baseTimeNanoseconds": 1790857026000000000,\n"traceName": "t"}',
@@ -63,7 +63,7 @@ def rank_texts(pid: int) -> list[bytes]:
 def odd(
     more: str = "", *, ts: str = "5000.001", dur: str = "2.5", args: str = '"device": 0, "stream": 8'
 ) -> bytes:
-    """A kernel far behind the others, on a stream of its own."""
+    """A kernel far after the others, on a stream of its own."""
     return kernel_text("odd", more, ts=ts, dur=dur, args=args)
 
 
@@ -87,8 +87,8 @@ def holds(data: bytes) -> Maker:
 
 @dataclass(frozen=True)
 class Kept:
-    """A file that is read: what its trace must show. A cut file is a run of its own, for its verdict; the
-    others share one."""
+    """A file that is read: what its trace must show. A truncated file is a run of its own, for its verdict;
+    the others share one."""
 
     make: Maker
     kernels: int = KERNELS
@@ -99,15 +99,15 @@ class Kept:
 
 
 def cut(data: bytes, kernels: int = KERNELS, **issues: int) -> Kept:
-    """A file without its end."""
+    """A truncated file."""
     return Kept(holds(data), kernels, {"truncated_file": 1, **issues}, is_truncated=True)
 
 
 KEPT = {
     "cut in an event": cut(WHOLE[:IN_LAST_LAUNCH], KERNELS - 1),
-    "cut behind an event": cut(WHOLE[:BEHIND_AN_EVENT], KERNELS - 1),
-    "cut behind the last event": cut(WHOLE[: WHOLE.index(TEXTS[-1]) + len(TEXTS[-1])]),
-    "cut behind the events": cut(HEAD + b"[" + b",".join(TEXTS) + b"]", unreadable_header=1),
+    "truncated after an event": cut(WHOLE[:AFTER_AN_EVENT], KERNELS - 1),
+    "truncated after the last event": cut(WHOLE[: WHOLE.index(TEXTS[-1]) + len(TEXTS[-1])]),
+    "truncated after the events": cut(HEAD + b"[" + b",".join(TEXTS) + b"]", unreadable_header=1),
     "cut in the metadata": cut(WHOLE[:-8], unreadable_header=1),
     "cut before its base time": cut(OLD[: OLD.index(TEXTS[-1])], KERNELS - 1, no_epoch=1),
     "cut bare array": cut(BARE[: BARE.index(TEXTS[-1]) + 9], KERNELS - 1, no_epoch=1),
@@ -115,7 +115,7 @@ KEPT = {
     "cut gz": cut(gz(WHOLE[:IN_LAST_LAUNCH])[:-8], KERNELS - 1),
     "gz without its checksum": cut(gz(WHOLE)[:-8]),
     "cut zst": cut(zst(trace(tail=b', "noise": "' + NOISE + b'"}'))[:-4], unreadable_header=1),
-    "gz of a cut file": cut(gz(WHOLE[:IN_LAST_LAUNCH]), KERNELS - 1),
+    "gz of a truncated file": cut(gz(WHOLE[:IN_LAST_LAUNCH]), KERNELS - 1),
     "one document in two gz members": Kept(holds(gz(WHOLE[:999]) + gz(WHOLE[999:]))),
     "merged with a prefix per rank": Kept(
         holds(
@@ -248,7 +248,7 @@ MERGED = (
 )
 CUT_OFF = ("the end of the file", "copy or record it again")
 SEVERAL = ("more data", "one JSON document", "one file per rank")
-NO_FILE = ("the path", "which is no regular file", "a trace file", "Name the trace files")
+NO_FILE = ("the path", "which is not a regular file", "a trace file", "Name the trace files")
 LINK = ("a symbolic link to", "the file itself", "stepledger ingest")
 
 REFUSED = {
@@ -275,9 +275,9 @@ REFUSED = {
     "brackets only": Refused(
         holds(b"[" * 10**6), ("start of the file", "a JSON list", "wanted a chrome trace", "torch.profiler")
     ),
-    "no JSON": Refused(holds(b"hello"), ("start of the file", "which is no JSON", "wanted a chrome trace")),
+    "no JSON": Refused(holds(b"hello"), ("start of the file", "which is not JSON", "wanted a chrome trace")),
     "two documents in gz members": Refused(
-        holds(gz(WHOLE) + gz(WHOLE)), ("behind the end of traceEvents", *SEVERAL)
+        holds(gz(WHOLE) + gz(WHOLE)), ("after the end of traceEvents", *SEVERAL)
     ),
     "a document and a cut one": Refused(holds(WHOLE + WHOLE[:IN_LAST_LAUNCH]), SEVERAL),
     "a document and the beginning of one": Refused(holds(gz(WHOLE) + gz(WHOLE)[:-600]), SEVERAL),
@@ -314,11 +314,11 @@ REFUSED = {
     "link called run.toml": Refused(_link_out, ("secret.json", *LINK), name="run.toml"),
     "link to nowhere": Refused(lambda path: path.symlink_to("gone.json"), ("gone.json", *LINK)),
     "link to itself": Refused(lambda path: path.symlink_to(path.name), LINK),
-    "bad file with a long name": Refused(holds(b"hello"), ("which is no JSON",), name="n" * 250 + ".json"),
+    "bad file with a long name": Refused(holds(b"hello"), ("which is not JSON",), name="n" * 250 + ".json"),
     "bad file with a name that is no text": Refused(
-        holds(b"hello"), ("which is no JSON",), name=os.fsdecode(b"b\xff.json")
+        holds(b"hello"), ("which is not JSON",), name=os.fsdecode(b"b\xff.json")
     ),
-    "bad file with a line break": Refused(holds(b"hello"), ("which is no JSON",), name="a\nread: b.json"),
+    "bad file with a line break": Refused(holds(b"hello"), ("which is not JSON",), name="a\nread: b.json"),
     "no permission": Refused(
         _closed, ("opening it", "Permission denied", "a readable file", "Check its permissions")
     ),
@@ -354,7 +354,7 @@ def _fill(folder: Path, cases: dict[str, tuple[str, str, Maker]], *, still_for: 
 
 @dataclass(frozen=True)
 class Done:
-    """A home after `stepledger run`, and what the command said."""
+    """A home after `stepledger run`, and the output of the command."""
 
     home: Home
     process: subprocess.CompletedProcess[str]
@@ -471,7 +471,7 @@ def test_what_cannot_be_read_is_quarantined_with_the_reason(refused: Done, tmp_p
 
 
 def test_what_cannot_be_read_is_exit_code_3_and_the_good_trace_goes_through(refused: Done) -> None:
-    """One file's trouble is its own."""
+    """An error of one file does not affect others."""
     assert refused.process.returncode == 3
     assert _verdicts(refused.home)[GOOD] == "pass"
     assert list(refused.home.inbox.iterdir()) == []
@@ -486,22 +486,22 @@ def test_the_target_of_a_link_is_left_alone(refused: Done) -> None:
 
 
 @pytest.mark.parametrize("what", WAITING)
-def test_a_file_without_its_end_waits_for_it(waiting: Done, what: str) -> None:
+def test_a_truncated_file_waits_for_its_end(waiting: Done, what: str) -> None:
     """A copy may have stalled: the message says how long it is waited for."""
     assert (waiting.home.inbox / _id(what) / "t-rank-0.json").is_file()
     assert _id(what) not in waiting.home.run_ids()
 
 
-def test_waiting_is_no_failure_and_is_said(waiting: Done) -> None:
+def test_waiting_is_reported_and_not_a_failure(waiting: Done) -> None:
     """Exit code 0; the good trace does not wait."""
     assert waiting.process.returncode == 0
-    said = [
+    messages = [
         line
         for line in waiting.process.stderr.splitlines()
         if line.startswith("left in the inbox: t-rank-0.json: ")
     ]
-    assert len(said) == len(WAITING)
-    assert all("its complete events are read after 60 s" in line for line in said)
+    assert len(messages) == len(WAITING)
+    assert all("its complete events are read after 60 s" in line for line in messages)
     assert _verdicts(waiting.home) == {GOOD: "pass"}
 
 

@@ -25,7 +25,7 @@ from pipeline.ingest.quarantine import quarantined
 from pipeline.lake.home import Home
 from pipeline.lake.reading import opened
 from pipeline.sources.nsys.columns import TABLES
-from tests.support.homes import settled
+from tests.support.homes import HANG_S, settled
 from tests.support.nsys_bombs import (
     ENDLESS,
     HUGE,
@@ -63,11 +63,11 @@ NUL = ALL_REDUCE + "\0tail"
 
 @dataclass(frozen=True)
 class Case:
-    """How a report is made, what becomes of it, and what is said of it."""
+    """How a report is made, its outcome, and the message."""
 
     make: Callable[[Path], object]
     outcome: Literal["read", "refused", "left"]
-    said: str = ""
+    message: str = ""
 
 
 def _changed(change: Callable[[Tables], object]) -> Callable[[Path], object]:
@@ -148,11 +148,11 @@ CASES = {
         "refused",
         "found file is not a database, wanted a whole nsys export",
     ),
-    "empty": Case(Path.touch, "refused", "found no byte in it, wanted an nsys export"),
+    "empty": Case(Path.touch, "refused", "found an empty file, wanted an nsys export"),
     "cut_off": Case(
         lambda p: (write_sqlite(p, tables_of(two_ranks())), p.write_bytes(p.read_bytes()[:-5_000])),
         "refused",
-        "pages: the file was cut off",
+        "pages: the file is truncated",
     ),
     "damaged_page": Case(_damaged_page, "refused", "found damaged pages"),
     "no_kernels": Case(
@@ -161,13 +161,11 @@ CASES = {
         "found no CUPTI_ACTIVITY_KIND_KERNEL",
     ),
     "no_strings": Case(_changed(lambda t: t.pop("StringIds")), "refused", "found no StringIds"),
-    "log_beside_it": Case(
-        _with_log, "refused", "bad.sqlite-wal, which holds rows that are not in the file yet"
-    ),
+    "log_beside_it": Case(_with_log, "refused", "bad.sqlite-wal, which holds rows that are not in the file"),
     "names_of_megabytes": Case(
         _changed(_name_kernels_by_megabytes),
         "refused",
-        "found more at once than fits into the memory of a read",
+        "found more data at once than fits in the memory of a read",
     ),
     "unused_megabytes": Case(_changed(_add_unused_megabytes), "read"),
     "a_name_of_a_megabyte": Case(_renamed(ALL_REDUCE, LONG), "read"),
@@ -192,7 +190,7 @@ BOMBS = {
             "INSERT INTO StringIds (id) SELECT id FROM held",
         ),
         "refused",
-        "StringIds: found a generated column (value), wanted values that stand in the file",
+        "StringIds: found a generated column (value), wanted values stored in the file",
     ),
     "generated_column_that_is_not_read": Case(
         changed(
@@ -200,7 +198,7 @@ BOMBS = {
             definition(KERNELS, f"({HUGE})", f"({HUGE}) NOT NULL"),
         ),
         "refused",
-        f"{KERNELS}: found a generated column, wanted values that stand in the file",
+        f"{KERNELS}: found a generated column, wanted values stored in the file",
     ),
     "virtual_table": Case(
         instead_of(
@@ -233,7 +231,7 @@ BOMBS = {
             "ALTER TABLE short RENAME TO StringIds",
         ),
         "refused",
-        "StringIds: found value with a default of 30002 letters",
+        "StringIds: found value with a default of 30002 characters",
     ),
     "statistics_that_compute": Case(
         changed(
@@ -246,14 +244,18 @@ BOMBS = {
         "sqlite_stat1: found a generated column",
     ),
     "ring_of_pages": Case(
-        with_tree(KERNELS, lambda first, _leaf: [[first], [first]]), "refused", "stands where it cannot"
+        with_tree(KERNELS, lambda first, _leaf: [[first], [first]]),
+        "refused",
+        "is not in the file, or is used twice",
     ),
-    "pages_that_stand_in_many_places": Case(with_tree(KERNELS, fan(15)), "refused", "stands where it cannot"),
+    "pages_that_stand_in_many_places": Case(
+        with_tree(KERNELS, fan(15)), "refused", "is not in the file, or is used twice"
+    ),
     "pages_one_below_another": Case(
         with_tree(KERNELS, chain(25)), "refused", "a tree of more than 20 levels"
     ),
     "schema_that_stands_in_many_places": Case(
-        with_tree("sqlite_master", fan(15)), "refused", "stands where it cannot"
+        with_tree("sqlite_master", fan(15)), "refused", "is not in the file, or is used twice"
     ),
     "many_tables": Case(changed(MANY_VIEWS), "refused", "more than 5000 tables and indexes"),
     "long_definition": Case(
@@ -304,7 +306,7 @@ BOMBS = {
             "StringIds", lambda t: t, use_dictionary=False, column_encoding={"value": "DELTA_BYTE_ARRAY"}
         ),
         "refused",
-        "by what it shares",
+        "shares prefixes",
     ),
     "words_of_a_full_disk": Case(
         parquet(
@@ -349,7 +351,6 @@ LARGE = {
     ),
 }
 """Files of kilobytes that say more than `--max-bytes` allows, and one of megabytes that does not."""
-PATIENCE_S = 900
 
 
 @pytest.fixture
@@ -398,7 +399,7 @@ def test_a_hostile_report_is_read_refused_or_left_and_the_good_one_beside_it_is_
     assert home.raw_run("bad").exists() == (case.outcome == "read")
     if case.outcome == "refused":
         error = quarantined(home)["bad/bad.sqlite"].error
-        assert case.said in error
+        assert case.message in error
         assert f"quarantined: {error}" in done.stderr
     if case.outcome == "read":
         assert _kernels(home, "bad") == _kernels(home, "good")
@@ -445,10 +446,7 @@ def test_a_report_that_another_process_writes_is_left_until_it_has_ended(
     with _locking(bad):
         done = _run(home)
     assert done.exit_code == ExitCode.OK, done.stderr
-    assert (
-        "left in the inbox: bad.sqlite: the file: found a program that has locked it for writing"
-        in done.stderr
-    )
+    assert "left in the inbox: bad.sqlite: the file: found a lock by a program that writes it" in done.stderr
     assert [p.name for p in home.inbox.iterdir()] == ["bad.sqlite"]
     assert bad.read_bytes() == before
     assert _run(home).exit_code == ExitCode.OK
@@ -462,7 +460,7 @@ def test_a_report_that_is_locked_and_does_not_change_is_refused(home: Home) -> N
         done = _run(home)
     assert done.exit_code == ExitCode.TRACE, done.stderr
     assert (
-        "quarantined: bad.sqlite: the file: found a program that has locked it for writing, wanted a "
+        "quarantined: bad.sqlite: the file: found a lock by a program that writes it, wanted a "
         "finished export."
     ) in done.stderr
     assert not home.raw_run("bad").exists()
@@ -495,18 +493,18 @@ def _bombed(root: Path, cases: dict[str, Case], *arguments: str) -> tuple[Home, 
     ]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         try:
-            _, said = process.communicate(timeout=PATIENCE_S)
+            _, err = process.communicate(timeout=HANG_S)
         except subprocess.TimeoutExpired:
             process.kill()
             raise
-    print(said.decode(), file=sys.stderr)
+    print(err.decode(), file=sys.stderr)
     return home, process.returncode
 
 
 def _hold(home: Home, name: str, case: Case) -> None:
     assert home.raw_run(name).exists() == (case.outcome == "read")
     if case.outcome == "refused":
-        assert case.said in quarantined(home)[f"{name}/bad.sqlite"].error
+        assert case.message in quarantined(home)[f"{name}/bad.sqlite"].error
     else:
         assert _kernels(home, name) == _kernels(home, "good")
 

@@ -52,7 +52,8 @@ def test_every_step_of_every_rank_has_the_planted_integers(known: Home) -> None:
 
 
 def test_all_reduces_are_counted_by_kind(known: Home) -> None:
-    """127 NCCL all-reduces a step with a mean of 79.09 us, and one custom one of 1,125 us, are told apart."""
+    """127 NCCL all-reduces a step with a mean of 79.09 us, and one custom one of 1,125 us, are
+    distinguished."""
     _, rows = run_query(
         known,
         (
@@ -116,8 +117,8 @@ def test_more_passes_than_annotations_stay_integers_and_are_named(
     assert "5 of these are forward passes that no annotation covers" in capsys.readouterr().out
 
 
-def test_sampling_behind_the_annotation_stays_with_its_step(tmp_path: Path) -> None:
-    """Every annotated step keeps its sampling kernel, also where a further pass is launched behind it."""
+def test_sampling_after_the_annotation_stays_with_its_step(tmp_path: Path) -> None:
+    """Every annotated step keeps its sampling kernel, also where another pass is launched after it."""
     home = Home(tmp_path / "home")
     ingest_into(
         home, write_trace(tmp_path / "a_rank0.json", known_answer.unannotated_events(12, 10)), run="oddity"

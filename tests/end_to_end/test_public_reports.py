@@ -92,7 +92,7 @@ def test_the_gpu_twin_of_an_annotation_ends_no_step(tmp_path: Path) -> None:
         assert rows(con, "SELECT count(*), min(activities), min(span_ns) FROM steps") == [(1, 2, 10_100)]
 
 
-def test_kernels_behind_the_annotation_belong_to_the_step_that_launched_them() -> None:
+def test_kernels_after_the_annotation_belong_to_the_step_that_launched_them() -> None:
     """pytorch/kineto PR#301, PR#305: a kernel that runs after its step's CPU range, in the next one's, is
     still its own step's."""
     scene = Scene().step(0, 100).launch(50, (GEMM, 250, 10)).step(200, 100).launch(210, (GEMM, 900, 10))

@@ -216,9 +216,9 @@ def test_capture_c_has_its_phases_and_batches(built: Any) -> None:
     assert Counter(r[0] for r in rows) == {0: 32, 1: 32}
     assert Counter(r[1] for r in rows) == {"decode": 48, "mixed": 10, "prefill": 2, "empty": 4}
     for _, phase, label, context, generation, activities in rows:
-        told = re.fullmatch(r"execute_context_(\d+)\(\d+\)_generation_(\d+)\(\d+\)", label)
-        assert told is not None
-        assert (context, generation) == (int(told[1]), int(told[2]))
+        counts = re.fullmatch(r"execute_context_(\d+)\(\d+\)_generation_(\d+)\(\d+\)", label)
+        assert counts is not None
+        assert (context, generation) == (int(counts[1]), int(counts[2]))
         expected = {(False, True): "decode", (True, False): "prefill", (True, True): "mixed"}.get(
             (context > 0, generation > 0), "empty"
         )

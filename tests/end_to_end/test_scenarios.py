@@ -61,13 +61,14 @@ TRAINING = [(name, 2_000) for name in (NORM, GEMM, GEMM, ALL_REDUCE, GEMM)]
 def _rules() -> RuleSet:
     """Our rules for the names used here: a build with all of them takes several times as long."""
     used = {
-        "inductor_embedding", "inductor_norm", "nccl_all_reduce", "nvjet", "fa3_forward", "fa3_combine", "grouped_topk", "moe_align", "marlin_moe",
-        "act_and_mul", "argmax", "memcpy_dtoh", "nccl_all_gather", "nccl_reduce_scatter",
+        "inductor_embedding", "inductor_norm", "nccl_all_reduce", "nvjet", "fa3_forward", "fa3_combine",
+        "grouped_topk", "moe_align", "marlin_moe", "act_and_mul", "argmax", "memcpy_dtoh", "nccl_all_gather",
+        "nccl_reduce_scatter",
     }  # fmt: skip
     return RuleSet(tuple(rule for rule in load_rules().rules if rule.id in used), "few")
 
 
-def told(
+def built_from(
     folder: Path, *ranks: Iterable[Any], wanted: Iterable[str] = ("steps", "run_facts")
 ) -> duckdb.DuckDBPyConnection:
     """Trace files of these events, a list per rank, read and built: a connection with the models wanted and
@@ -84,7 +85,7 @@ def told(
     return con
 
 
-def asked(home: Home, sql: str) -> list[tuple[Any, ...]]:
+def query(home: Home, sql: str) -> list[tuple[Any, ...]]:
     """Rows of the home's database."""
     with opened(home) as con:
         return rows(con, sql)
@@ -106,19 +107,37 @@ def bare(events: list[dict[str, Any]], *, launches: bool = True) -> list[dict[st
 
 DIALECTS = [
     ("vllm", [DECODE, "execute_context_1(64)_generation_0(0)", DECODE], ["decode", "prefill", "decode"]),
-    ("vllm", ["execute_new_0_cached_2", "execute_new_1_cached_0", "execute_new_0_cached_3"], ["decode", "prefill", "decode"]),
-    ("sglang", ["step[EXTEND bs=1 toks=64]", "step[DECODE bs=2]", "step[IDLE bs=0]"], ["prefill", "decode", "dummy"]),
-    ("sglang", ["step[TARGET_VERIFY bs=2]", "step[MIXED bs=2]", "step[TARGET_VERIFY bs=2]"], ["verify", "mixed", "verify"]),
+    (
+        "vllm",
+        ["execute_new_0_cached_2", "execute_new_1_cached_0", "execute_new_0_cached_3"],
+        ["decode", "prefill", "decode"],
+    ),
+    (
+        "sglang",
+        ["step[EXTEND bs=1 toks=64]", "step[DECODE bs=2]", "step[IDLE bs=0]"],
+        ["prefill", "decode", "dummy"],
+    ),
+    (
+        "sglang",
+        ["step[TARGET_VERIFY bs=2]", "step[MIXED bs=2]", "step[TARGET_VERIFY bs=2]"],
+        ["verify", "mixed", "verify"],
+    ),
     (
         "tensorrt_llm",
-        ["[Executor] _forward_step 1: 1 ctx reqs, 0 gen reqs", ("[Executor] _forward_step 2: 1 ctx reqs, 64 "
-                                                               "ctx tokens, 3 gen reqs"),
-         "[Executor] _forward_step: 0 ctx reqs, 4 gen reqs"],
+        [
+            "[Executor] _forward_step 1: 1 ctx reqs, 0 gen reqs",
+            "[Executor] _forward_step 2: 1 ctx reqs, 64 ctx tokens, 3 gen reqs",
+            "[Executor] _forward_step: 0 ctx reqs, 4 gen reqs",
+        ],
         ["prefill", "mixed", "decode"],
     ),
-    ("atom", ["prefill[bs=1 tok=64 ctx=64]", "decode[bs=3/4 tok=3 p=0 d=3]", "dummy_decode[bs=4/4 tok=4]"], ["prefill", "decode", "dummy"]),
+    (
+        "atom",
+        ["prefill[bs=1 tok=64 ctx=64]", "decode[bs=3/4 tok=3 p=0 d=3]", "dummy_decode[bs=4/4 tok=4]"],
+        ["prefill", "decode", "dummy"],
+    ),
     ("torch", ["ProfilerStep#4", "ProfilerStep#5"], ["unknown", "unknown"]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("engine", "labels", "phases"), DIALECTS)
@@ -127,7 +146,7 @@ def test_each_dialect_gives_its_steps(
 ) -> None:
     """A trace of each engine: its name, the phase of each step, and every activity in the step that launched
     it."""
-    con = told(tmp_path, forward(labels))
+    con = built_from(tmp_path, forward(labels))
     assert rows(con, "SELECT engine FROM run_facts") == [(engine,)]
     assert rows(con, "SELECT phase, method, label, activities FROM steps ORDER BY step") == [
         (phase, "annotation", label, len(FORWARD)) for phase, label in zip(phases, labels, strict=True)
@@ -142,7 +161,7 @@ def test_steps_without_annotations_come_from_graph_replays(tmp_path: Path) -> No
         for n in range(3)
         for e in (launch(1_070_000 + n, 900 + n), kernel(ARGMAX, 1_900_000 + 10_000 * n, 900, 900 + n))
     ]
-    con = told(tmp_path, replays + sampling)
+    con = built_from(tmp_path, replays + sampling)
     assert rows(con, "SELECT DISTINCT method, phase, confidence FROM steps") == [("graph", "decode", 0.8)]
     assert rows(con, "SELECT count(*) FROM steps") == [(3,)]
 
@@ -152,7 +171,7 @@ def test_steps_without_launches_come_from_the_order_of_kernels(tmp_path: Path) -
     made = StepBuilder()
     for _ in range(4):
         made.step([*FORWARD, (ARGMAX, 2_000)], graph=True)
-    con = told(tmp_path, bare(made.events, launches=False))
+    con = built_from(tmp_path, bare(made.events, launches=False))
     assert rows(con, "SELECT method, phase, confidence, count(*) FROM steps GROUP BY ALL") == [
         ("pattern", "decode", 0.5, 4)
     ]
@@ -163,7 +182,7 @@ def test_eager_kernels_without_any_mark_give_steps_by_their_order(tmp_path: Path
     made = StepBuilder()
     for _ in range(4):
         made.step([*FORWARD, (ARGMAX, 2_000)])
-    con = told(tmp_path, bare(made.events))
+    con = built_from(tmp_path, bare(made.events))
     assert rows(con, "SELECT method, count(*) FROM steps GROUP BY ALL") == [("pattern", 4)]
 
 
@@ -173,7 +192,7 @@ def test_training_without_marks_has_no_steps(tmp_path: Path) -> None:
     made = StepBuilder()
     for _ in range(6):
         made.step(TRAINING)
-    con = told(tmp_path, bare(made.events), wanted=("run_breakdown", "steps", "timeline"))
+    con = built_from(tmp_path, bare(made.events), wanted=("run_breakdown", "steps", "timeline"))
     assert rows(con, "SELECT * FROM steps") == rows(con, "SELECT * FROM run_breakdown") == []
     assert rows(con, "SELECT activities, busy_ns, activities_in_steps FROM timeline") == [(30, 60_000, 0)]
 
@@ -186,7 +205,7 @@ def test_a_pass_without_annotation_is_no_part_of_the_step_before(tmp_path: Path)
         made.step(FORWARD, graph=True)
         if number == 2:
             made.step(FORWARD, "execute_dummy_batch", graph=True)
-    con = told(tmp_path, made.events, wanted=("step_methods", "steps"))
+    con = built_from(tmp_path, made.events, wanted=("step_methods", "steps"))
     assert rows(con, "SELECT DISTINCT activities FROM steps WHERE phase = 'decode'") == [(len(FORWARD),)]
     assert rows(con, "SELECT step, activities FROM steps WHERE phase = 'dummy'") == [(3, len(FORWARD))]
     assert rows(
@@ -234,10 +253,10 @@ def test_one_activity_that_is_most_of_a_step_is_booked_as_it_is() -> None:
     "label",
     ["step[SOME_NEW_MODE bs=3 x=1]", "step[DECODE]", "step[] bs=", "step[DECODE bs=]", "## step 7 ##"],
 )
-def test_markers_nobody_knows_crash_nothing(tmp_path: Path, label: str) -> None:
+def test_unknown_markers_crash_nothing(tmp_path: Path, label: str) -> None:
     """AMD-AGI/TraceLens PR#725: an unknown marker is a step without phase, or none and the graph replays are
     used; never a crash."""
-    con = told(tmp_path, forward([label] * 3))
+    con = built_from(tmp_path, forward([label] * 3))
     found = rows(con, "SELECT method, phase, min(confidence), count(*) FROM steps GROUP BY ALL")
     assert found in ([("annotation", "unknown", 1.0, 3)], [("graph", "unknown", 0.5, 3)])
 
@@ -247,7 +266,7 @@ def test_a_trace_whose_records_are_all_out_of_range_is_refused(home: Home, tmp_p
     events = [e for e in forward([DECODE] * 3) if e["cat"] != "kernel"]
     outcome = ingest_into(home, write_trace(tmp_path / "n.json", events))
     assert (len(outcome.codes), outcome.built) == (1, [])
-    assert asked(home, "SELECT * FROM runs") == []
+    assert query(home, "SELECT * FROM runs") == []
 
 
 def test_a_graph_loop_of_which_one_iteration_was_recorded() -> None:
@@ -257,10 +276,12 @@ def test_a_graph_loop_of_which_one_iteration_was_recorded() -> None:
     for step in range(5):
         begin = 10_000 * step
         iterations = 1 if step == 2 else 8
-        scene.step(begin, 40).launch(
-            begin + 1, *[(name, begin + 100 + 1_000 * n + at, 100) for n in range(iterations) for at, name in ((0, GEMM), (200, ALL_REDUCE))],
-            call="cudaGraphLaunch",
-        )  # fmt: skip
+        kernels = [
+            (name, begin + 100 + 1_000 * n + at, 100)
+            for n in range(iterations)
+            for at, name in ((0, GEMM), (200, ALL_REDUCE))
+        ]
+        scene.step(begin, 40).launch(begin + 1, *kernels, call="cudaGraphLaunch")
     with build_scenes(scene, wanted=WANTED) as con:
         found = rows(
             con,
@@ -273,8 +294,12 @@ def test_a_graph_loop_of_which_one_iteration_was_recorded() -> None:
             con, "SELECT unknown_ns > 0, exposed_ns + idle_ns + unknown_ns = end_ns - start_ns FROM timeline"
         ) == [(True, True)]
     assert found == [
-        (0, None, False, False), (1, None, True, False), (2, "records_lost", True, True), (3, None, False, False), (4, None, True, False),
-    ]  # fmt: skip
+        (0, None, False, False),
+        (1, None, True, False),
+        (2, "records_lost", True, True),
+        (3, None, False, False),
+        (4, None, True, False),
+    ]
 
 
 def test_kernels_dropped_when_the_session_started() -> None:
@@ -383,7 +408,7 @@ def test_an_iteration_of_speculative_decoding_is_one_step(tmp_path: Path) -> Non
             [*block, *block, *block, (NORM, 2_000), (GEMM, 2_000), (ARGMAX, 2_000)],
             "step[TARGET_VERIFY bs=4]",
         )
-    con = told(tmp_path, made.events, wanted=("steps", "activity", "run_facts"))
+    con = built_from(tmp_path, made.events, wanted=("steps", "activity", "run_facts"))
     assert rows(
         con, "SELECT step, phase, generation_requests, confidence, kernels FROM steps ORDER BY step"
     ) == [(step, "verify", 4, 0.9, 5 * len(LAYER) + 3) for step in range(3)]
@@ -405,7 +430,7 @@ def test_tokens_gathered_for_experts_stand_in_their_own_row(tmp_path: Path) -> N
     made = StepBuilder()
     for _ in range(3):
         made.step([(name, 2_000) for name in (*block, *block, NORM, GEMM, gather, ARGMAX)])
-    con = told(tmp_path, made.events, wanted=("run_breakdown", "step_breakdown"))
+    con = built_from(tmp_path, made.events, wanted=("run_breakdown", "step_breakdown"))
     found = rows(
         con,
         (
@@ -423,10 +448,10 @@ def test_an_empty_capture_beside_a_good_one_is_not_compared(home: Home, tmp_path
     ingest_into(home, write_trace(tmp_path / "good.json", forward([DECODE] * 3)), run="good")
     empty = write_trace(tmp_path / "empty.json", [annotation(DECODE, 1_000, 500), launch(1_100, 1)])
     assert ingest_into(home, empty, run="empty").built == []
-    assert asked(home, "SELECT run_id FROM runs") == [("good",)]
+    assert query(home, "SELECT run_id FROM runs") == [("good",)]
 
 
-def test_missing_ranks_are_said() -> None:
+def test_missing_ranks_are_reported() -> None:
     """HTA#16, #17: two of four ranks present: both counts stand in the run's row, and the table is of the
     ranks present."""
     ranks = [
@@ -447,7 +472,7 @@ def test_waiting_in_a_collective_is_seen_by_rank(tmp_path: Path) -> None:
         for _ in range(3):
             made.step([(GEMM, 60_000 - waits), (ALL_REDUCE, waits)])
         ranks.append(made.events)
-    con = told(tmp_path, *ranks, wanted=("run_breakdown",))
+    con = built_from(tmp_path, *ranks, wanted=("run_breakdown",))
     found = rows(
         con, "SELECT ms_rank_min, ms_rank_max, worst_rank FROM run_breakdown WHERE rollup = 'AllReduce'"
     )
@@ -463,7 +488,7 @@ def test_ranks_that_do_other_work_at_once_match_by_time(tmp_path: Path) -> None:
             [(GEMM, 50_000), (ALL_REDUCE, 9_000), (ALL_REDUCE, 50_000)],
             "execute_context_1(64)_generation_0(0)",
         )
-    con = told(tmp_path, decode.events, prefill.events)
+    con = built_from(tmp_path, decode.events, prefill.events)
     assert rows(
         con, "SELECT rank, phase, list(match_id ORDER BY step) FROM steps GROUP BY ALL ORDER BY rank"
     ) == [
@@ -480,7 +505,7 @@ def test_launches_from_another_thread_go_by_time(tmp_path: Path) -> None:
         launch(1_200, 2, "cudaMemcpyAsync", tid=77),
         memcpy("Memcpy DtoH (Device -> Pinned)", 11_000, 20, 2),
     ]
-    con = told(tmp_path, events, wanted=("activity",))
+    con = built_from(tmp_path, events, wanted=("activity",))
     assert rows(con, "SELECT category, step, placed_by FROM activity ORDER BY category") == [
         ("gemm", 0, "launch_same_thread"),
         ("memcpy", 0, "launch_time"),
@@ -489,7 +514,7 @@ def test_launches_from_another_thread_go_by_time(tmp_path: Path) -> None:
 
 def test_layers_and_their_roles_come_out_of_a_whole_trace(tmp_path: Path) -> None:
     """Two layers of attention and experts: each kernel's layer, and what its place proves of the GEMMs."""
-    con = told(tmp_path, forward([DECODE] * 3), wanted=("activity", "layer_breakdown"))
+    con = built_from(tmp_path, forward([DECODE] * 3), wanted=("activity", "layer_breakdown"))
     assert rows(con, "SELECT DISTINCT layer FROM layer_breakdown ORDER BY ALL") == [(0,), (1,)]
     assert rows(
         con,
@@ -504,7 +529,7 @@ def test_layers_and_their_roles_come_out_of_a_whole_trace(tmp_path: Path) -> Non
 
 def test_idle_is_explained(tmp_path: Path) -> None:
     """Every gap has a place; their sum is the idle time of the line that closes the books."""
-    con = told(tmp_path, forward([DECODE] * 3), wanted=("gap_summary", "gaps", "timeline"))
+    con = built_from(tmp_path, forward([DECODE] * 3), wanted=("gap_summary", "gaps", "timeline"))
     assert {place for (place,) in rows(con, "SELECT DISTINCT place FROM gaps")} == {
         "inside_replay",
         "between_steps",

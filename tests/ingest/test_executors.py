@@ -27,6 +27,7 @@ from pipeline.ingest.executors import Dask, Done, Executor, Processes, Serial, W
 from pipeline.ingest.tasks import Building, Landing, build_and_check, land_file
 from pipeline.lake.home import Home
 from pipeline.lake.settings import Settings
+from tests.support.homes import HANG_S
 
 
 def square(number: int) -> int:
@@ -49,7 +50,7 @@ def die(_: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def told(done: Done[int, int]) -> tuple[int, int | None, str]:
+def summary(done: Done[int, int]) -> tuple[int, int | None, str]:
     """A result as something to compare."""
     return done.item, done.value, str(done.error or "")
 
@@ -64,9 +65,9 @@ EXPECTED = [
 
 @pytest.mark.parametrize("made", [Serial(), Processes(2)], ids=["serial", "processes"])
 def test_results_and_errors_come_back_whole(made: Executor) -> None:
-    """Values and errors of each item, whoever did the work."""
+    """Values and errors of each item, with every executor."""
     found = sorted(made.run(square, [1, 2, 3, 4]), key=lambda done: done.item)
-    assert [told(done) for done in found] == EXPECTED
+    assert [summary(done) for done in found] == EXPECTED
     error = found[2].error
     assert isinstance(error, TraceError)
     assert (error.file, error.where, error.advice) == ("a.json", "byte 7", "Record again.")
@@ -78,7 +79,7 @@ def test_serial_keeps_the_order() -> None:
 
 
 def test_work_of_a_worker_that_died_is_done_again(tmp_path: Path) -> None:
-    """A killed worker costs nobody a result: what it held is done by another."""
+    """A killed worker loses no result: its task is run by another."""
     markers = [tmp_path / name for name in "abc"]
     for marker in markers[1:]:
         marker.touch()
@@ -97,11 +98,16 @@ def test_work_that_kills_every_worker_is_an_error_of_its_own() -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        UsageError("u"), HomeError("h"), ContractError("c"), SideFile("a.txt", "notes"), StepledgerError("s"),
-        TraceError("f", where="w", found="f", wanted="x", advice="a"), UnfinishedFile("f", where="w", found="f", wanted="x"),
+        UsageError("u"),
+        HomeError("h"),
+        ContractError("c"),
+        SideFile("a.txt", "notes"),
+        StepledgerError("s"),
+        TraceError("f", where="w", found="f", wanted="x", advice="a"),
+        UnfinishedFile("f", where="w", found="f", wanted="x"),
     ],
     ids=lambda error: type(error).__name__,
-)  # fmt: skip
+)
 def test_every_error_survives_its_way_between_processes(error: StepledgerError) -> None:
     """Type, text and exit code are the same on the other side."""
     back = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
@@ -122,7 +128,7 @@ def test_one_worker_is_this_process() -> None:
 
 
 def test_a_cluster_without_the_extra_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user is told what to install."""
+    """The message says what to install."""
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(UsageError, match=r"stepledger\[dask\]"):
         Dask("tcp://127.0.0.1:9")
@@ -145,7 +151,7 @@ def sleepy(number: int) -> int:
     return number
 
 
-def test_an_interrupt_leaves_no_worker_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_ends_every_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C while workers work: they are killed, and the interrupt goes on."""
 
     def interrupted(_: object) -> object:
@@ -154,7 +160,7 @@ def test_an_interrupt_leaves_no_worker_behind(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(executors, "as_completed", interrupted)
     with pytest.raises(KeyboardInterrupt):
         list(Processes(2).run(sleepy, [1, 2]))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + HANG_S
     while multiprocessing.active_children() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not multiprocessing.active_children()

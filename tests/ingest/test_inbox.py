@@ -62,7 +62,7 @@ def test_loose_files_are_one_run_by_name_minus_rank_and_time(home: Home) -> None
 
 
 def test_a_loose_file_that_names_no_run_is_unnamed(home: Home) -> None:
-    """It is read all the same."""
+    """It is read anyway."""
     put(home, "rank_0.json")
     assert listed(home) == {"unnamed/rank_0.json": inbox.UNNAMED}
 
@@ -107,7 +107,7 @@ def test_a_file_that_has_been_still_is_ready(home: Home) -> None:
     ("age", "is_stalled"), [(59.0, False), (61.0, True), (-30.0, False), (-3600.0, True)]
 )
 def test_a_copy_has_stalled_when_it_was_still_for_long(home: Home, age: float, is_stalled: bool) -> None:
-    """A clock that is a little ahead counts as now; one that is far ahead is wrong, and nobody waits for
+    """A clock that is a little ahead counts as now; one that is far ahead is wrong, and no one waits for
     it."""
     path = put(home, "x.json")
     os.utime(path, (time.time() - age, time.time() - age))
@@ -136,7 +136,7 @@ def test_a_link_in_an_export_is_refused(home: Home, target: str) -> None:
     for name in ("a.parquet", "StringIds.parquet"):
         (folder / name).touch()
     (folder / "b.parquet").symlink_to(target)
-    assert "b.parquet in it: found something that is no regular file" in str(only(home).problem)
+    assert "b.parquet in it: found something that is not a regular file" in str(only(home).problem)
 
 
 def test_a_link_is_as_old_as_itself(home: Home, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_link_is_as_old_as_itself(home: Home, tmp_path: Path) -> None:
 def test_an_unfinished_gz_stays_in_the_inbox(
     home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A gz without its end may still be arriving when it has been still for some seconds; that is no
+    """A truncated gz may still be arriving when it has not changed for some seconds; that is no
     failure."""
     whole = rank_trace(tmp_path / "x-rank-0.json.gz").read_bytes()
     assert gzip.decompress(whole)
@@ -163,7 +163,7 @@ def test_an_unfinished_gz_stays_in_the_inbox(
 
 
 def test_files_outside_the_inbox_are_grouped_in_the_same_way(tmp_path: Path) -> None:
-    """A folder is a run, a loose file's name tells its run, and --run overrides both."""
+    """A folder is a run, a loose file's name gives its run, and --run overrides both."""
     folder = tmp_path / "capture"
     folder.mkdir()
     one, two = folder / "a-rank-0.json", tmp_path / "b-rank-1.json"
@@ -173,7 +173,7 @@ def test_files_outside_the_inbox_are_grouped_in_the_same_way(tmp_path: Path) -> 
     assert {w.run_name for w in named([folder, two], "mine")} == {"mine"}
 
 
-def test_a_waiting_file_is_told_by_path_run_and_place(home: Home) -> None:
+def test_a_waiting_file_has_path_run_and_place(home: Home) -> None:
     """What later stages get to know about it."""
     path = put(home, "run/x.json")
     status = path.stat()

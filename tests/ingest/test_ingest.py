@@ -1,7 +1,9 @@
-"""Ingest: one file's trouble is its own, and a kill at any instant loses nothing and doubles nothing."""
+"""Ingest: an error of one file does not affect others, and a kill at any time neither loses nor duplicates
+data."""
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import subprocess
@@ -16,15 +18,16 @@ import pytest
 
 from pipeline.errors import ContractError, ExitCode, ModelError
 from pipeline.ingest import quarantine, tasks
+from pipeline.ingest.execution import ExecutionConfig
 from pipeline.ingest.executors import A, B, Done, Processes, WorkerDied
 from pipeline.ingest.inbox import InboxItem
-from pipeline.ingest.ingest import ExecutionConfig, build, drain, ingest, stale
+from pipeline.ingest.ingest import build, drain, ingest, stale
 from pipeline.ingest.land import land
 from pipeline.ingest.quarantine import quarantined
 from pipeline.ingest.tasks import Landing
-from pipeline.lake.beneath import move
 from pipeline.lake.database import write_database
 from pipeline.lake.home import Home
+from pipeline.lake.moving import move
 from pipeline.lake.settings import Settings
 from pipeline.lake.tidy import forget
 from pipeline.models.build import build_run
@@ -62,9 +65,25 @@ def test_one_bad_file_does_not_stop_the_others(
     assert (outcome.runs, outcome.built, outcome.codes) == (["run"], ["run"], [ExitCode.TRACE])
     assert [p.name for p in (home.archive / "run").iterdir()] == ["good-rank-0.json"]
     assert list(quarantined(home)) == ["run/a-bad.json"]
-    said = capsys.readouterr().err
-    assert "quarantined: a-bad.json" in said
-    assert "read: good-rank-0.json into run run" in said
+    err = capsys.readouterr().err
+    assert "quarantined: a-bad.json" in err
+    assert "read: good-rank-0.json into run run" in err
+
+
+def test_each_file_is_an_event_of_the_log(
+    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With its run, its place below the inbox, and the exit code of its failure."""
+    drop(home, bad(tmp_path / "bad.json"), "run/a-bad.json")
+    drop(home, rank_trace(tmp_path / "good-rank-0.json", ranks=1), "run/good-rank-0.json")
+    (home.inbox / "run" / "b.json.part").write_text("")
+    drain(home, Progress(json_log=True))
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["event"], line["run"], line["file"], line["code"]) for line in lines] == [
+        ("left_in_place", "run", "run/b.json.part", None),
+        ("quarantined", "run", "run/a-bad.json", 3),
+        ("read", "run", "run/good-rank-0.json", None),
+    ]
 
 
 def test_a_breach_of_contract_does_not_stop_the_others(
@@ -96,7 +115,7 @@ def test_a_file_that_cannot_be_moved_does_not_stop_the_others(
     is_bad: bool,
     codes: list[ExitCode],
 ) -> None:
-    """It is left where it is, and that is said; the next file is read and archived."""
+    """It stays where it is, with a message; the next file is read and archived."""
 
     def one_fails(root: Path, source: Path, *rest: Any, **options: Any) -> Path:
         if source.name == "a.json":
@@ -114,7 +133,7 @@ def test_a_file_that_cannot_be_moved_does_not_stop_the_others(
 
 
 def test_files_outside_the_inbox_are_left_where_they_are(home: Home, tmp_path: Path) -> None:
-    """Good or bad; the exit code still tells of the bad one."""
+    """Good or bad; the exit code still reports the bad one."""
     paths = [bad(tmp_path / "bad.json"), rank_trace(tmp_path / "good.json", ranks=1)]
     outcome = ingest(home, [InboxItem(p, "run", Path("run") / p.name) for p in paths], QUIET)
     assert (outcome.built, outcome.codes) == (["run"], [ExitCode.TRACE])
@@ -123,7 +142,7 @@ def test_files_outside_the_inbox_are_left_where_they_are(home: Home, tmp_path: P
 
 
 def test_worker_processes_make_what_one_process_makes(undisturbed: Home, tmp_path: Path) -> None:
-    """Two workers read, build and check; raw tables and marts are the same, whoever was first."""
+    """Two workers read, build and check; raw tables and marts are the same, no matter which is first."""
     home = Home(tmp_path / "home")
     home.ensure()
     for path in sorted((undisturbed.archive / "run").iterdir()):
@@ -196,7 +215,7 @@ def test_a_commit_without_archive_is_finished_on_the_next_start(
     assert (outcome.runs, outcome.built, outcome.codes) == (["run"], [], [])
     assert len(list((home.archive / "run").iterdir())) == 2
     assert list(home.inbox.iterdir()) == []
-    assert capsys.readouterr().err.count("the same bytes are there already") == 2
+    assert capsys.readouterr().err.count("the same bytes are already in that run") == 2
     assert mart_rows(home) == mart_rows(undisturbed)
 
 
@@ -215,7 +234,7 @@ def test_a_run_that_landed_but_was_not_built_is_built_on_the_next_start(home: Ho
     assert stale(home) == []
 
 
-def test_a_model_that_fails_is_said_and_the_old_marts_stay(
+def test_a_failing_model_is_reported_and_the_old_marts_stay(
     undisturbed: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit code 4, with the run and the model named; people still read the last good build."""
@@ -254,7 +273,7 @@ _POINTS = {
 def test_after_a_kill_the_next_run_reaches_the_same_marts(
     undisturbed: Home, tmp_path: Path, point: str
 ) -> None:
-    """kill -9 of a real `stepledger run`, then one more run: the marts are those of a run that nobody
+    """kill -9 of a real `stepledger run`, then one more run: the marts are those of a run that no one
     disturbed."""
     home = Home(tmp_path / "home")
     home.ensure()
@@ -280,7 +299,7 @@ def test_after_a_kill_the_next_run_reaches_the_same_marts(
     assert mart_rows(home) == mart_rows(undisturbed)
 
 
-def test_an_empty_inbox_still_leaves_a_warehouse_that_can_be_asked(home: Home) -> None:
+def test_an_empty_inbox_still_leaves_a_warehouse_that_can_be_queried(home: Home) -> None:
     """The first `run` of a curious user is no failure."""
     done = command("--home", home.root, "run")
     assert (done.returncode, done.stdout) == (0, "")
@@ -304,7 +323,7 @@ def test_a_bug_of_ours_costs_one_file(
     drop(home, rank_trace(tmp_path / "b.json", 1), "run/b.json")
     outcome = drain(home, Progress())
     assert (outcome.built, ExitCode.BUG in outcome.codes) == (["run"], True)
-    assert "a bug of stepledger: 'oops' (KeyError)" in quarantined(home)["run/a.json"].error
+    assert "a bug in stepledger: 'oops' (KeyError)" in quarantined(home)["run/a.json"].error
     assert "Traceback" in capsys.readouterr().err
 
 

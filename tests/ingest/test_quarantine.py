@@ -61,7 +61,7 @@ def test_empty_folders_are_removed_and_the_inbox_stays(home: Home) -> None:
 
 
 def test_a_folder_with_something_left_is_kept(home: Home) -> None:
-    """A hidden file is somebody's."""
+    """A hidden file belongs to someone."""
     put(home, "run/x.json")
     put(home, "run/.keep")
     archive(home, waiting(home.inbox)[0])
@@ -147,7 +147,7 @@ def test_side_files_are_archived_with_a_note(home: Home, capsys: pytest.CaptureF
 
 
 def test_a_dropped_trace_is_archived_below_its_run(home: Home, tmp_path: Path) -> None:
-    """A loose file goes to the folder of the run that its name tells."""
+    """A loose file goes to the folder of the run that its name gives."""
     drop(home, rank_trace(tmp_path / "serve-rank-0.json", ranks=1), "serve-rank-0.json")
     assert drain(home, Progress(quiet=True)).built == ["serve"]
     assert [p.relative_to(home.archive).as_posix() for p in home.archive.rglob("*.json")] == [

@@ -21,7 +21,7 @@ WORST_FIRST = ["fail", "warn", "info"]
 
 
 def troubled(path: Path, rank: int) -> Path:
-    """A trace with trouble of every severity: durations below 0, an unknown category, an event for
+    """A trace with issues of every severity: durations below 0, an unknown category, an event for
     information."""
     events = [
         kernel(GEMM, 1_000_000, 20_000),
@@ -55,19 +55,19 @@ def test_a_fresh_home_has_nothing_to_say(home: Home) -> None:
     assert stated(home) == stated(Home(home.root / "not made yet")) == []
 
 
-def test_the_disk_of_each_layer_is_told(home: Home) -> None:
+def test_the_disk_use_of_each_layer_is_listed(home: Home) -> None:
     """Folder by folder, in megabytes."""
     (home.archive / "x").write_bytes(bytes(1_500_000))
-    told = {row[1]: row[3] for row in status_rows(home)[1] if row[0] == "disk"}
-    assert told == dict.fromkeys(
+    sizes = {row[1]: row[3] for row in status_rows(home)[1] if row[0] == "disk"}
+    assert sizes == dict.fromkeys(
         ["inbox", "quarantine", "lake/raw", "lake/marts", "lake/compact", "exports"], "0.0 MB"
     ) | {"archive": "1.5 MB"}
 
 
-def test_who_is_at_work_is_told(home: Home) -> None:
+def test_running_processes_are_listed(home: Home) -> None:
     """A writer that holds the home, as long as it does."""
     with home.writing(lambda _: None):
-        assert stated(home) == [["in work", "writer", None, "a writer is at work"]]
+        assert stated(home) == [["in work", "writer", None, "a writer is running"]]
     assert stated(home) == []
 
 
@@ -88,10 +88,10 @@ def test_files_in_the_inbox_are_ready_or_say_what_they_wait_for(home: Home, tmp_
     states = [row[3] for row in rows]
     assert states[0] == states[3] == "ready"
     assert states[1] == ".part marks an unfinished copy"
-    assert states[2].endswith("run again when it has been still for 5 s")
+    assert states[2].endswith("run again when it has not changed for 5 s")
 
 
-def test_what_is_quarantined_says_why(home: Home, tmp_path: Path) -> None:
+def test_quarantined_files_have_a_reason(home: Home, tmp_path: Path) -> None:
     """The file as it was dropped, its run, and the reader's own message."""
     bad = tmp_path / "bad.json"
     bad.write_text('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "ts": 1, "dur": 1}]}')
@@ -174,7 +174,7 @@ def test_issues_need_a_warehouse(home: Home) -> None:
 
 
 @pytest.mark.parametrize("code", sorted(issue_codes()))
-def test_every_issue_code_says_how_bad_what_it_means_and_what_to_do(code: str) -> None:
+def test_every_issue_code_has_severity_meaning_and_remedy(code: str) -> None:
     """A severity of three, and two sentences; events of a code are left out of the tables only where it says
     so."""
     entry = issue_codes()[code]

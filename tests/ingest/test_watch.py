@@ -1,4 +1,4 @@
-"""The watcher: files that arrive are worked off, runs are built when they have settled, signals stop it in
+"""The watcher: files that arrive are processed, runs are built when they have settled, signals stop it in
 good order."""
 
 from __future__ import annotations
@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,19 +21,20 @@ import pytest
 
 from pipeline.errors import ExitCode, HomeError, UsageError
 from pipeline.ingest import inbox, watch
-from pipeline.ingest.ingest import ExecutionConfig, Outcome, land_inbox
+from pipeline.ingest.execution import ExecutionConfig, Outcome
+from pipeline.ingest.ingest import land_inbox
 from pipeline.ingest.quarantine import quarantined, retry
 from pipeline.ingest.tasks import Landing
 from pipeline.ingest.watch import Stop, Watcher
 from pipeline.lake.home import Home
 from pipeline.progress import Progress
-from tests.support.homes import drop, environment, mart_rows, pair, rank_trace, settled
+from tests.support.homes import HANG_S, drop, environment, mart_rows, pair, rank_trace, settled
 
 QUIET = Progress(quiet=True)
 
 
 class Clock:
-    """Time that passes when told."""
+    """Time that passes on request."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -102,10 +104,10 @@ def test_another_run_does_not_wait_for_it(home: Home, tmp_path: Path, clock: Clo
     assert built == ["one"]
 
 
-def test_a_gz_without_its_end_is_read_once_and_again_when_it_has_stalled(
+def test_a_truncated_gz_is_read_once_and_again_when_it_has_stalled(
     home: Home, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not every second: its state has not changed. After the time-out it is read as a cut file."""
+    """Not every second: its state has not changed. After the time-out it is read as a truncated file."""
     read: list[bool] = []
     land = land_inbox
 
@@ -145,11 +147,11 @@ def test_a_run_that_landed_before_a_restart_is_built_after_it(
     assert built == ["serve"]
 
 
-def test_after_home_trouble_nothing_is_read_for_a_while(
+def test_after_a_home_error_nothing_is_read_for_a_while(
     home: Home, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full disk: the file stays, and is tried again after the time, not every second."""
-    from pipeline.ingest import ingest
+    from pipeline.ingest import files
 
     tries: list[str] = []
 
@@ -157,7 +159,7 @@ def test_after_home_trouble_nothing_is_read_for_a_while(
         tries.append(landing.path.name)
         raise HomeError("its disk is full")
 
-    monkeypatch.setattr(ingest, "land_file", full)
+    monkeypatch.setattr(files, "land_file", full)
     (first, _) = pair(tmp_path)
     path = drop(home, first, "serve/a.json")
     made = watcher(home)
@@ -191,7 +193,7 @@ def test_what_left_the_inbox_is_read_when_it_comes_back_unchanged(
 def test_a_full_disk_does_not_end_the_watch(
     home: Home, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Trouble of the home outside any file (its database cannot be written) is said; the run stays to be
+    """An error of the home outside any file (its database cannot be written) is reported; the run stays to be
     built."""
 
     def full(*_rest: object) -> Outcome:
@@ -205,11 +207,11 @@ def test_a_full_disk_does_not_end_the_watch(
 
 
 def test_nothing_is_begun_after_a_wish_to_stop(home: Home, tmp_path: Path) -> None:
-    """The file in hand is finished, the next one stays in the inbox."""
+    """The current file is finished, the next one stays in the inbox."""
     for path in pair(tmp_path):
         drop(home, path, f"serve/{path.name}")
-    asked = iter([False, True, True, True, True])
-    watcher(home).cycle(lambda: next(asked))
+    answers = iter([False, True, True, True, True])
+    watcher(home).cycle(lambda: next(answers))
     assert len(list(home.raw_run("serve").iterdir())) == 1
     assert len(inbox.waiting(home.inbox)) == 1
 
@@ -235,9 +237,9 @@ def running(home: Home, *options: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def until(condition: Callable[[], bool], seconds: float = 90) -> None:
+def until(condition: Callable[[], bool]) -> None:
     """Wait for something."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + HANG_S
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -261,13 +263,26 @@ def test_files_that_arrive_become_a_run_and_a_signal_ends_the_watch(
         dropped.rename(home.inbox / "serve")
         until((home.exports / "serve" / "step_breakdown.csv").exists)
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)
+        _, log = process.communicate(timeout=HANG_S)
         assert process.returncode == code
-    messages = [json.loads(line)["message"] for line in said.splitlines()]
-    assert messages[0] == f"watching {home.inbox}"
-    assert any("exported to" in message for message in messages)
+    lines = [json.loads(line) for line in log.splitlines()]
+    assert (lines[0]["event"], lines[0]["message"]) == ("watching", f"watching {home.inbox}")
+    read = {line["file"] for line in lines if (line["event"], line["run"]) == ("read", "serve")}
+    assert read == {f"serve/{path.name}" for path in traces}
+    csv = str(home.exports / "serve" / "step_breakdown.csv")
+    assert [line["file"] for line in lines if line["event"] == "exported"] == [csv]
+    assert lines[-1]["event"] == "stopping"
     assert len(mart_rows(home)["run_facts"]) == 1
     assert not list(home.inbox.iterdir())
+
+
+def test_the_text_log_of_a_watch_has_times(home: Home) -> None:
+    """Each line begins with one, since its stderr is no terminal."""
+    with running(home) as process:
+        until((home.root / ".watch.lock").exists)
+        assert process.stderr is not None
+        first = process.stderr.readline()
+    assert re.fullmatch(rf"\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\dZ watching {re.escape(str(home.inbox))}\n", first)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +317,7 @@ def test_what_could_not_be_moved_is_tried_again_less_and_less_often(
         tries.append(clock.now_s)
         raise UsageError("cannot be moved")
 
-    monkeypatch.setattr("pipeline.ingest.ingest.archive", failing)
+    monkeypatch.setattr("pipeline.ingest.files.archive", failing)
     made = watcher(home)
     for _ in range(25):
         made.cycle()

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lake.atomic import commit_folder, exchange_folder, numbered, scratch, write_file
+from pipeline.lake.atomic import (
+    RETIRED,
+    commit_folder,
+    exchange_folder,
+    numbered,
+    replacing,
+    scratch,
+    staging_folder,
+    write_file,
+)
 
 
 def folder(path: Path, text: str) -> Path:
@@ -36,7 +45,7 @@ def test_a_commit_never_replaces_a_folder(tmp_path: Path) -> None:
 
 
 def test_an_exchange_without_a_target_is_a_commit(tmp_path: Path) -> None:
-    """The first build leaves nothing old behind."""
+    """The first build leaves no old folder."""
     old = tmp_path / "old"
     old.mkdir()
     exchange_folder(folder(tmp_path / "staged", "new"), tmp_path / "deep" / "target", old)
@@ -111,3 +120,46 @@ def test_only_its_owner_can_open_the_lock_of_a_scratch_folder(tmp_path: Path) ->
             assert folder.with_suffix(".lock").stat().st_mode & 0o777 == 0o600
     finally:
         os.umask(mask)
+
+
+def test_a_folder_is_replaced_when_all_went_well(tmp_path: Path) -> None:
+    """In one step; the old one is retired for readers that have it open, and no staging folder stays."""
+    staging, target = tmp_path / "staging", folder(tmp_path / "target", "old")
+    with replacing(target, staging) as new:
+        (new / "f").write_text("new")
+        assert (target / "f").read_text() == "old"
+    assert (target / "f").read_text() == "new"
+    (retired,) = staging.iterdir()
+    assert retired.name.startswith(RETIRED)
+    assert (retired / "f").read_text() == "old"
+
+
+def test_a_folder_stays_as_it_was_when_writing_the_new_one_fails(tmp_path: Path) -> None:
+    """What was written so far is removed."""
+    staging, target = tmp_path / "staging", folder(tmp_path / "target", "old")
+
+    def write_half() -> None:
+        with replacing(target, staging) as new:
+            (new / "f").write_text("half")
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        write_half()
+    assert (target / "f").read_text() == "old"
+    assert list(staging.iterdir()) == []
+
+
+def test_a_staging_folder_is_removed_whatever_happens(tmp_path: Path) -> None:
+    """With all that is in it."""
+    with staging_folder(tmp_path / "staging", "spill-") as first:
+        folder(first / "deep", "x")
+        assert first.name.startswith("spill-")
+
+    def fail() -> None:
+        with staging_folder(tmp_path / "staging") as second:
+            folder(second / "deep", "x")
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        fail()
+    assert list((tmp_path / "staging").iterdir()) == []

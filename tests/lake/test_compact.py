@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import duck
-from pipeline.ingest.ingest import build, drain, say_of_run, stale
+from pipeline.ingest.ingest import build, describe_runs, drain, stale
 from pipeline.lake import tidy as tidying
 from pipeline.lake.compact import compact_runs, compactable
 from pipeline.lake.database import write_database
@@ -133,7 +133,7 @@ def test_a_reader_never_sees_a_run_twice_while_it_is_built_again(
         return build_id
 
     monkeypatch.setattr("pipeline.ingest.tasks.build_run", build_and_look)
-    say_of_run(mine, "a", {"layers": 2}, QUIET)
+    describe_runs(mine, ["a"], {"layers": 2}, QUIET)
     assert counts == [[("a", 1), ("b", 1), ("c", 1)]]
 
 
@@ -154,7 +154,7 @@ def test_a_new_file_of_a_compacted_run_is_read_into_it(
 
 
 def test_a_forgotten_run_is_gone_from_its_generation_too(mine: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its rows are in the file, and nobody sees them."""
+    """Its rows are in the file, and no view shows them."""
     compacted(mine, ["a", "b"])
     no_grace(monkeypatch, mine)
     forget(mine, "a")
@@ -162,7 +162,7 @@ def test_a_forgotten_run_is_gone_from_its_generation_too(mine: Home, monkeypatch
     assert [run for run, _ in served(mine)] == ["b", "c"]
 
 
-def test_a_generation_that_serves_nobody_is_removed(mine: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_generation_that_serves_no_run_is_removed(mine: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """After its last run was built again."""
     gen = compacted(mine, ["a"])
     build(mine, ["a"], QUIET)
@@ -175,8 +175,8 @@ def test_a_compacted_run_can_be_checked(mine: Home, monkeypatch: pytest.MonkeyPa
     """Checking builds it again first: checks ask its own folder."""
     compacted(mine, ["a"])
     no_grace(monkeypatch, mine)
-    monkeypatch.setattr("pipeline.quality.expectations.judge", lambda _con, asked: asked)
-    found, codes = check_runs(mine, ["a"], lambda _: None)
+    monkeypatch.setattr("pipeline.quality.expectations.judge", lambda _con, results: results)
+    found, codes = check_runs(mine, ["a"], QUIET.say)
     assert ([*found], codes) == (["a"], [])
 
 

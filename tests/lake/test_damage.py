@@ -1,4 +1,4 @@
-"""A damaged file of one run is that run's trouble: the others are read as before, and it is named with what
+"""A damaged file affects its run alone: the others are read as before, and it is named with what
 to do."""
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ CASES = [pytest.param(layer, kind, id=f"{layer}-{kind}") for layer in FILES for 
 SOME_CASES = [pytest.param(layer, kind, id=f"{layer}-{kind}") for layer in FILES for kind in SOME]
 TODO: dict[Layer, str] = {
     "raw": "run `stepledger forget Hurt` and put the originals from archive/Hurt back into the inbox",
-    "config": "give the run's facts again with `stepledger describe Hurt`",
-    "marts": "run `stepledger build --run Hurt`",
-    "quality": "run `stepledger build --run Hurt`",
+    "config": "record the run's facts again with `stepledger describe Hurt`",
+    "marts": "run `stepledger build Hurt`",
+    "quality": "run `stepledger build Hurt`",
 }
 RUNS = ["Hurt", "fine"]
 """Capital letters sort before the template's name, small ones after it: a pattern finds the first run first,
@@ -103,20 +103,20 @@ def test_other_runs_are_read_as_before(two: Home, mine: Home, call: Call, layer:
     sql = f"SELECT * FROM {table_of(layer)} WHERE run_id = 'fine' ORDER BY ALL"
     for words in (
         ["show", "fine"],
-        ["export", "--run", "fine", "--output", "-"],
+        ["export", "fine", "--output", "-"],
         ["query", sql, "--format", "csv"],
     ):
-        asked, expected = call("--home", mine.root, *words), call("--home", two.root, *words)
-        assert (asked.code, asked.out) == (0, expected.out)
+        answer, expected = call("--home", mine.root, *words), call("--home", two.root, *words)
+        assert (answer.code, answer.out) == (0, expected.out)
 
 
 @pytest.mark.parametrize(("layer", "kind"), CASES)
-def test_a_question_over_all_runs_leaves_the_damaged_one_out_and_says_so(
+def test_a_query_over_all_runs_leaves_the_damaged_one_out_with_a_note(
     mine: Home, call: Call, layer: Layer, kind: str
 ) -> None:
     """One line on stderr names the run, the file, and what to do."""
     why = hurt(mine, layer, kind)
-    asked = call(
+    answer = call(
         "--home",
         mine.root,
         "query",
@@ -124,14 +124,14 @@ def test_a_question_over_all_runs_leaves_the_damaged_one_out_and_says_so(
         "--format",
         "csv",
     )
-    assert asked == (0, "run_id\nfine\n", f"left out: run Hurt: {why}\n")
+    assert answer == (0, "run_id\nfine\n", f"left out: run Hurt: {why}\n")
 
 
 @pytest.mark.parametrize(("layer", "kind"), SOME_CASES)
 def test_the_damaged_run_is_refused_by_name(mine: Home, call: Call, layer: Layer, kind: str) -> None:
     """It is not shown as if nothing of it were missing."""
     why = hurt(mine, layer, kind)
-    for words in (["show", "Hurt"], ["compare", "fine", "Hurt"], ["export", "--run", "Hurt"]):
+    for words in (["show", "Hurt"], ["compare", "fine", "Hurt"], ["export", "Hurt"]):
         assert call("--home", mine.root, *words) == (2, "", f"stepledger: error: run Hurt: {why}\n")
 
 
@@ -187,7 +187,7 @@ def test_facts_that_were_lost_can_be_given_again(two: Home, mine: Home, call: Ca
     why = hurt(mine, "config", kind)
     done = call("--home", mine.root, "build")
     assert (done.code, done.out, why in done.err) == (4, "", True)
-    assert call("--home", mine.root, "describe", "Hurt", "--layers", "2")[:2] == (0, "Hurt\n")
+    assert call("--home", mine.root, "describe", "Hurt", "layers=2")[:2] == (0, "Hurt\n")
     assert mart_rows(mine) == mart_rows(two)
 
 
@@ -211,7 +211,7 @@ def test_check_names_the_damaged_run_and_goes_on(
     mine: Home, call: Call, monkeypatch: pytest.MonkeyPatch, layer: Layer, kind: str
 ) -> None:
     """Results that are damaged are written again."""
-    monkeypatch.setattr("pipeline.quality.expectations.judge", lambda _con, asked: asked)
+    monkeypatch.setattr("pipeline.quality.expectations.judge", lambda _con, results: results)
     why = hurt(mine, layer, kind)
     done = call("--home", mine.root, "check")
     assert "fine: pass" in done.out
@@ -253,7 +253,7 @@ def test_a_damaged_folder_does_not_end_the_serving_from_a_generation(
 def test_a_damaged_generation_is_built_again(
     two: Home, mine: Home, call: Call, kind: str, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is the trouble of the runs served from it, and of no other."""
+    """It affects the runs served from it, and no other."""
     monkeypatch.setattr("pipeline.lake.tidy.GRACE_SECONDS", 0)
     gen = compact_runs(mine, ["Hurt"])
     write_database(mine)
@@ -261,9 +261,9 @@ def test_a_damaged_generation_is_built_again(
     write_database(mine)
     file = mine.compact / f"gen={gen}" / f"{table}.parquet"
     damage(file, kind)
-    why = f"damaged: {file.relative_to(mine.root).as_posix()}: run `stepledger build --run Hurt`"
+    why = f"damaged: {file.relative_to(mine.root).as_posix()}: run `stepledger build Hurt`"
     assert call("--home", mine.root, "show", "fine") == call("--home", two.root, "show", "fine")
-    asked = call(
+    answer = call(
         "--home",
         mine.root,
         "query",
@@ -271,7 +271,7 @@ def test_a_damaged_generation_is_built_again(
         "--format",
         "csv",
     )
-    assert asked == (0, "run_id\nfine\n", f"left out: run Hurt: {why}\n")
+    assert answer == (0, "run_id\nfine\n", f"left out: run Hurt: {why}\n")
     assert state_of(call, mine, "Hurt") == [why]
     assert call("--home", mine.root, "build")[:2] == (0, "Hurt\n")
     assert mart_rows(mine) == mart_rows(two)
@@ -304,9 +304,9 @@ def broken_inside(file: Path, *, footer: bool) -> str:
 
 @pytest.mark.parametrize("layer", ["raw", "config", "marts"])
 def test_a_run_with_a_broken_footer_is_left_out(mine: Home, call: Call, layer: Layer) -> None:
-    """Its file looks whole, so that only reading it tells."""
+    """Its file looks whole, so that only reading it shows the damage."""
     why = broken_inside(file_of(mine, layer), footer=True)
-    asked = call(
+    answer = call(
         "--home",
         mine.root,
         "query",
@@ -314,7 +314,7 @@ def test_a_run_with_a_broken_footer_is_left_out(mine: Home, call: Call, layer: L
         "--format",
         "csv",
     )
-    assert asked == (0, "run_id\nfine\n", f"left out: run Hurt: {why}\n")
+    assert answer == (0, "run_id\nfine\n", f"left out: run Hurt: {why}\n")
 
 
 @pytest.mark.parametrize("layer", ["raw", "config"])
@@ -331,27 +331,27 @@ def test_a_database_can_be_written_beside_a_broken_footer(mine: Home, layer: Lay
 def test_check_names_a_file_with_broken_rows(mine: Home, call: Call, layer: Layer) -> None:
     """A statement that meets them fails in one line that says so; one that does not, does not."""
     why = broken_inside(file_of(mine, layer), footer=False)
-    asked = call("--home", mine.root, "query", f"FROM {table_of(layer)}")
+    answer = call("--home", mine.root, "query", f"FROM {table_of(layer)}")
     assert (
-        asked.code,
-        asked.out,
-        "`stepledger check` names the file" in asked.err,
-        asked.err.count("\n"),
+        answer.code,
+        answer.out,
+        "`stepledger check` names the file" in answer.err,
+        answer.err.count("\n"),
     ) == (2, "", True, 1)
     assert call("--home", mine.root, "query", f"FROM {table_of(layer)} WHERE run_id = 'fine'").code == 0
-    assert call("--home", mine.root, "check", "--run", "Hurt") == (4, "", f"not checked: run Hurt: {why}\n")
+    assert call("--home", mine.root, "check", "Hurt") == (4, "", f"not checked: run Hurt: {why}\n")
 
 
 @pytest.mark.parametrize(("layer", "footer"), [("raw", True), ("raw", False), ("config", True)])
 def test_building_from_a_file_that_is_broken_inside_names_it(
     mine: Home, call: Call, layer: Layer, footer: bool
 ) -> None:
-    """As the trouble of that run."""
+    """As an error of that run."""
     why = broken_inside(file_of(mine, layer), footer=footer)
-    assert call("--home", mine.root, "build", "--run", "Hurt") == (4, "", f"run Hurt: {why}\n")
+    assert call("--home", mine.root, "build", "Hurt") == (4, "", f"run Hurt: {why}\n")
 
 
-def test_an_error_of_the_system_while_building_is_the_runs_trouble(
+def test_a_system_error_while_building_counts_for_that_run(
     mine: Home, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A disk that gives an error for one run's file: no traceback, and the next run is built."""
@@ -384,14 +384,14 @@ def test_many_damaged_runs_take_few_lines(home: Home, tmp_path: Path, call: Call
         for root in (home.raw, home.marts, home.quality_lake):
             shutil.copytree(root / "run_id=fine", root / f"run_id=r{number:02}")
         file_of(home, "marts", run=f"r{number:02}").unlink()
-    asked = call("--home", home.root, "query", "SELECT DISTINCT run_id FROM steps", "--format", "csv")
-    assert asked.out == "run_id\nfine\n"
-    assert [line.split(":")[1] for line in asked.err.splitlines()] == [
+    answer = call("--home", home.root, "query", "SELECT DISTINCT run_id FROM steps", "--format", "csv")
+    assert answer.out == "run_id\nfine\n"
+    assert [line.split(":")[1] for line in answer.err.splitlines()] == [
         f" run r{number:02}" for number in range(10)
     ] + [" 2 more"]
 
 
-def test_nothing_is_said_of_whole_runs(two: Home, call: Call) -> None:
+def test_whole_runs_get_no_message(two: Home, call: Call) -> None:
     """No file is looked at in vain."""
     assert (damaged_runs(two, {}), incomplete_runs(two, {})) == ({}, {})
     assert call("--home", two.root, "query", "SELECT count(*) AS n FROM runs", "--format", "csv") == (

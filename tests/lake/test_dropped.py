@@ -81,7 +81,7 @@ def test_a_pipe_is_refused_without_opening_it(inbox: Path, private: Path, name: 
     """Whatever its name: opening it would wait for a writer."""
     os.mkfifo(inbox / "run" / name)
     with (
-        pytest.raises(TraceError, match="found a pipe, which is no regular file"),
+        pytest.raises(TraceError, match="found a pipe, which is not a regular file"),
         opened(inbox / "run" / name, private, inbox),
     ):
         pass

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import HomeError, UsageError
-from pipeline.ingest.ingest import ExecutionConfig
+from pipeline.ingest.execution import ExecutionConfig
 from pipeline.ingest.watch import Watcher
 from pipeline.lake.home import TEMPLATE, Home
 from pipeline.progress import Progress
+from tests.support.homes import HANG_S
 from tests.support.paths import ROOT
 
 HOLDER = """
@@ -34,7 +35,7 @@ import os
 from pathlib import Path
 from pipeline.errors import UsageError
 from pipeline.lake.home import Home
-from pipeline.ingest.ingest import ExecutionConfig
+from pipeline.ingest.execution import ExecutionConfig
 from pipeline.progress import Progress
 from pipeline.ingest.status import status_rows
 from pipeline.ingest.watch import Watcher
@@ -113,7 +114,7 @@ def test_runs_are_those_with_a_committed_trace(home: Home) -> None:
 
 
 def test_a_home_that_cannot_be_made_is_a_usage_error(tmp_path: Path) -> None:
-    """The user is told to choose another."""
+    """The message says to choose another."""
     (tmp_path / "file").write_text("x")
     with pytest.raises(UsageError, match="--home"):
         Home(tmp_path / "file" / "home").ensure()
@@ -136,13 +137,13 @@ def _holder(home: Home) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_second_writer_waits_says_so_and_goes_on_when_the_first_is_killed(home: Home) -> None:
+def test_a_second_writer_waits_with_a_message_until_the_first_is_killed(home: Home) -> None:
     """One writer at a time, by a lock that dies with its process, even by kill -9."""
-    said: list[str] = []
+    messages: list[str] = []
     waits, entered = threading.Event(), threading.Event()
 
     def say(text: str) -> None:
-        said.append(text)
+        messages.append(text)
         waits.set()
 
     def write() -> None:
@@ -159,16 +160,16 @@ def test_a_second_writer_waits_says_so_and_goes_on_when_the_first_is_killed(home
             process.kill()
     second.join(30)
     assert entered.is_set()
-    assert said == [f"waiting: another stepledger is writing to {home.root}"]
+    assert messages == [f"waiting: another stepledger is writing to {home.root}"]
 
 
-def test_a_writer_alone_says_nothing(home: Home) -> None:
-    """No message where nobody waits; and the lock is free again afterwards."""
-    said: list[str] = []
+def test_a_writer_alone_prints_nothing(home: Home) -> None:
+    """No message without another writer; and the lock is free again afterwards."""
+    messages: list[str] = []
     for _ in range(2):
-        with home.writing(said.append):
+        with home.writing(messages.append):
             pass
-    assert said == []
+    assert messages == []
 
 
 def _held(home: Home, what: str) -> AbstractContextManager[None]:
@@ -177,7 +178,7 @@ def _held(home: Home, what: str) -> AbstractContextManager[None]:
 
 
 def test_each_writer_has_a_token_of_its_own_in_the_same_file(home: Home) -> None:
-    """The file stays, since the lock is on it; what it says tells one writer from the next."""
+    """The file stays, since the lock is on it; its content distinguishes one writer from the next."""
     home.lock("writer").write_text("longer than a token, from who knows where")
     tokens = set()
     with home.lock("writer").open() as file:
@@ -190,7 +191,7 @@ def test_each_writer_has_a_token_of_its_own_in_the_same_file(home: Home) -> None
     assert all(re.fullmatch("[0-9a-f]{32}", token) for token in tokens)
 
 
-def test_a_disk_without_space_for_the_token_is_the_homes_trouble(
+def test_a_disk_without_space_for_the_token_is_a_home_error(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`watch` waits for space and goes on; and the home is free again."""
@@ -230,9 +231,14 @@ def _as_other_user(home: Home, code: str) -> str:
     if os.geteuid() != 0:
         pytest.skip("it takes an administrator to be another user")
     done = subprocess.run(
-        [sys.executable, "-c", OTHER_USER + code], capture_output=True, text=True, timeout=120, check=False,
-        cwd=home.root, env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+        [sys.executable, "-c", OTHER_USER + code],
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+        cwd=home.root,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -245,13 +251,13 @@ def test_a_lock_of_another_user_is_a_usage_error(home: Home, what: str) -> None:
     watcher = "Watcher(home, ExecutionConfig(), Progress(quiet=True), print)"
     hold = "home.writing(print)" if what == "writer" else f"{watcher}.alone()"
     code = f"try:\n    with {hold}:\n        print('held')\nexcept UsageError as error:\n    print(error)"
-    said = _as_other_user(home, code)
-    assert "the home cannot be written: Permission denied" in said
+    printed = _as_other_user(home, code)
+    assert "the home cannot be written: Permission denied" in printed
 
 
-def test_status_of_another_users_home_says_nothing_of_its_locks(home: Home) -> None:
+def test_status_of_another_users_home_shows_no_locks(home: Home) -> None:
     """They cannot be opened: that is no reason to fail."""
     with home.writing(print):
         rows = "[row for row in status_rows(home)[1] if row[0] != 'disk']"
-        said = _as_other_user(home, f"print(home.at_work(), {rows})")
-    assert said == "[] []"
+        printed = _as_other_user(home, f"print(home.at_work(), {rows})")
+    assert printed == "[] []"

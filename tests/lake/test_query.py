@@ -28,7 +28,7 @@ from pipeline.lake.home import Home
 from pipeline.lake.query import open_query, run_query
 from pipeline.lake.reading import reading
 from pipeline.present.output import TABLE_ROWS
-from tests.support.homes import command, copied, environment, fingerprint
+from tests.support.homes import HANG_S, command, copied, environment, fingerprint
 
 # LAKE stands for the lake's folder, SECRET and OTHER for a file and a database outside it, LINK and TREE for
 # links in the lake that point outside.
@@ -255,13 +255,13 @@ def test_reading_works(built: Home, places: dict[str, str], sql: str, columns: l
     assert columns is None or found == columns
 
 
-def test_a_refusal_says_what_was_found_and_what_to_ask_instead(built: Home) -> None:
+def test_a_refusal_names_what_was_found_and_what_is_allowed(built: Home) -> None:
     """The user reads it and knows."""
-    with pytest.raises(UsageError, match=r"DELETE is not a reading statement\. Ask with one SELECT"):
+    with pytest.raises(UsageError, match=r"DELETE is not a read-only statement\. Use one SELECT"):
         run_query(built, "DELETE FROM runs")
 
 
-def test_a_pivot_without_values_is_told_how(built: Home) -> None:
+def test_a_pivot_without_values_is_answered_with_how_to_write_it(built: Home) -> None:
     """DuckDB would have to write a type for it."""
     with pytest.raises(UsageError, match=r"IN \(\.\.\.\)"):
         run_query(built, "PIVOT runs ON source USING count(*)")
@@ -281,7 +281,7 @@ def test_rows_and_names_come_as_they_are(built: Home) -> None:
     )
 
 
-def test_a_home_without_a_warehouse_says_what_to_do(tmp_path: Path) -> None:
+def test_a_home_without_a_warehouse_is_answered_with_what_to_do(tmp_path: Path) -> None:
     """Before the first run there is nothing to ask."""
     with pytest.raises(UsageError, match="no warehouse yet"):
         run_query(Home(tmp_path), "SELECT 1")
@@ -303,7 +303,7 @@ def test_a_value_that_memory_cannot_hold_is_a_usage_error(built: Home, sql: str,
     done = command("--home", built.root, "query", sql, "--format", form)
     assert (done.returncode, done.stdout) == (ExitCode.USAGE, ""), done.stderr
     assert "Out of Memory" in done.stderr
-    assert "needs more memory than it may take. Ask for fewer or shorter values" in done.stderr
+    assert "needs more memory than allowed. Select fewer or shorter values" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -319,10 +319,10 @@ def test_an_answer_too_large_as_text_is_a_usage_error(built: Home, tmp_path: Pat
     with (tmp_path / "out").open("w") as out:
         done = subprocess.run(
             [sys.executable, "-c", program, *arguments],
-            stdout=out, stderr=subprocess.PIPE, text=True, check=False, timeout=120, env=environment(),
+            stdout=out, stderr=subprocess.PIPE, text=True, check=False, timeout=HANG_S, env=environment(),
         )  # fmt: skip
     assert done.returncode == ExitCode.USAGE, done.stderr
-    assert "needs more memory than it may take" in done.stderr
+    assert "needs more memory than allowed" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -353,13 +353,13 @@ def test_no_memory_for_a_thread_is_a_usage_error(built: Home, monkeypatch: pytes
 
 @pytest.mark.parametrize(
     ("sql", "says"),
-    [(b"SELECT '\xff'", "not UTF-8: invalid start byte at byte 9"), (b"SELECT 1\0", "holds a NUL byte")],
+    [(b"SELECT '\xff'", "not UTF-8: invalid start byte at byte 9"), (b"SELECT 1\0", "contains a NUL byte")],
 )
 def test_a_statement_on_stdin_that_is_no_text_is_a_usage_error(built: Home, sql: bytes, says: str) -> None:
     """It says where."""
     done = subprocess.run(
         [sys.executable, "-m", "pipeline", "--home", built.root, "query", "-"],
-        input=sql, capture_output=True, check=False, timeout=120, env=environment(),
+        input=sql, capture_output=True, check=False, timeout=HANG_S, env=environment(),
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (ExitCode.USAGE, b"")
     assert says in done.stderr.decode()
@@ -376,7 +376,7 @@ def test_a_statement_from_a_windows_editor_is_read(built: Home) -> None:
 
 @pytest.mark.parametrize(
     ("sql", "says"),
-    [("SELECT '\udcff'", "not UTF-8: surrogates not allowed"), ("SELECT 1\0", "holds a NUL byte")],
+    [("SELECT '\udcff'", "not UTF-8: surrogates not allowed"), ("SELECT 1\0", "contains a NUL byte")],
 )
 def test_a_statement_that_is_no_text_is_a_usage_error(built: Home, sql: str, says: str) -> None:
     """Bytes of the command line that are no UTF-8 come as surrogates."""
@@ -417,7 +417,7 @@ def _rebuild(home: Home, run_id: str) -> None:
 
 
 def test_rows_are_handed_out_while_the_statement_still_runs(built: Home) -> None:
-    """An answer of any size is read in batches; what nobody asks for is never computed, and the session
+    """An answer of any size is read in batches; rows that are not fetched are never computed, and the session
     closes at once."""
     with open_query(built, HUGE) as answer:
         assert answer.columns == ["range"]
@@ -439,7 +439,7 @@ def test_a_large_answer_is_printed_whole_and_in_order(built: Home, form: str) ->
     assert rows == list(range(25_001))
 
 
-def test_a_table_of_an_endless_answer_ends_and_says_so(built: Home) -> None:
+def test_a_table_of_an_endless_answer_ends_with_a_note(built: Home) -> None:
     """Its widths need all its rows; the rest is for CSV."""
     done = CliRunner().invoke(app.app, ["--home", str(built.root), "query", HUGE])
     assert done.exit_code == 0
@@ -449,7 +449,7 @@ def test_a_table_of_an_endless_answer_ends_and_says_so(built: Home) -> None:
 
 @pytest.mark.parametrize("sql", ENDLESS.values(), ids=ENDLESS)
 def test_a_query_over_its_time_is_stopped(built: Home, sql: str) -> None:
-    """Wrong usage, with the option that allows more; the home can be asked again."""
+    """Wrong usage, with the option that allows more; the home can be queried again."""
     with (
         pytest.raises(UsageError, match=r"not finished after 0\.2 s and was stopped; .*--timeout SECONDS"),
         open_query(built, sql, 0.2) as answer,
@@ -498,7 +498,7 @@ def test_ctrl_c_stops_an_endless_query(built: Home, tmp_path: Path, sql: str) ->
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=HANG_S)
     assert (process.returncode, "Traceback" in err) == (ExitCode.INTERRUPTED, False), err
     assert list(tmp_path.iterdir()) == []
     assert fingerprint(built.root) == before
@@ -510,7 +510,7 @@ def test_ctrl_c_stops_a_query_that_prints(built: Home, tmp_path: Path) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "range\n"
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=HANG_S)
     assert process.returncode == ExitCode.INTERRUPTED
 
 
@@ -523,10 +523,12 @@ def _asking(home: Home, spill: Path, sql: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize(
-    ("limit_s", "code", "said"), [(0.1, ExitCode.USAGE, "too long"), (0, ExitCode.INTERRUPTED, "")]
+    ("limit_s", "code", "message"), [(0.1, ExitCode.USAGE, "too long"), (0, ExitCode.INTERRUPTED, "")]
 )
-def test_what_cannot_be_stopped_does_not_keep_the_process(limit_s: float, code: ExitCode, said: str) -> None:
-    """DuckDB sees no interrupt inside one long function call: the process ends all the same, at the limit as
+def test_what_cannot_be_stopped_does_not_keep_the_process(
+    limit_s: float, code: ExitCode, message: str
+) -> None:
+    """DuckDB sees no interrupt inside one long function call: the process ends anyway, at the limit as
     at Ctrl-C."""
     program = (
         "import os, signal, threading, time\nfrom pipeline import duck\nduck.STOP_S = 0.1\n"
@@ -535,15 +537,15 @@ def test_what_cannot_be_stopped_does_not_keep_the_process(limit_s: float, code: 
         f"duck.Patience({limit_s}, 'too long').wait(lambda: time.sleep(600), lambda: None)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_S, check=False
     )
-    assert (done.returncode, done.stderr) == (code, f"stepledger: error: {said}\n" if said else "")
+    assert (done.returncode, done.stderr) == (code, f"stepledger: error: {message}\n" if message else "")
 
 
 def test_a_rebuild_before_the_first_row_is_out_asks_again(
     built: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer is of one build, and nobody notices."""
+    """The answer is of one build, without a message."""
     home, tries = copied(built, tmp_path / "home"), []
     start = query._Stream.start
 
@@ -559,13 +561,13 @@ def test_a_rebuild_before_the_first_row_is_out_asks_again(
     assert len(tries) == 2
 
 
-def test_a_rebuild_behind_the_first_row_is_an_error_that_asks_to_repeat(built: Home, tmp_path: Path) -> None:
-    """What is printed cannot be taken back; a JSON of it is left without its end."""
+def test_a_rebuild_after_the_first_row_is_an_error_that_asks_to_repeat(built: Home, tmp_path: Path) -> None:
+    """What is printed cannot be taken back; a JSON of it stays truncated."""
     home = copied(built, tmp_path / "home")
     with open_query(home, "FROM range(50_000)") as answer:
         next(answer.rows)
         _rebuild(home, "a")
-        with pytest.raises(UsageError, match=r"rebuilt while the answer was printed.*ask again"):
+        with pytest.raises(UsageError, match=r"rebuilt while the rows were printed.*run the query again"):
             list(answer.rows)
 
 

@@ -1,4 +1,4 @@
-"""What a trace cannot tell: run.toml beside traces, `stepledger describe`, and what is made of it."""
+"""Facts that traces do not hold: run.toml beside traces, and how facts are checked and kept."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pipeline.errors import ExitCode, TraceError, UsageError
 from pipeline.ingest.ingest import drain
 from pipeline.lake.home import Home
 from pipeline.lake.query import run_query
-from pipeline.lake.run_config import checked, config_of, describe, fields, read_run_toml
+from pipeline.lake.run_config import checked, config_of, describe, fields, from_text, read_run_toml
 from pipeline.progress import Progress
 from tests.support.builders import ALL_REDUCE, GEMM, StepBuilder, header, ingest_into, write_trace
-from tests.support.homes import command, copied, drop, reason_in, settled
+from tests.support.homes import copied, drop, reason_in, settled
 from tests.support.known_answer import ACTIVATION, MLA, NORM
 
 QUIET = Progress(quiet=True)
@@ -35,7 +35,7 @@ def two_layers(path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """A home with one run of which nothing was said; tests work on copies."""
+    """A home with one run without facts; tests work on copies."""
     folder = tmp_path_factory.mktemp("described")
     home = Home(folder / "home")
     home.ensure()
@@ -49,7 +49,7 @@ def own(one: Home, tmp_path: Path) -> Home:
     return copied(one, tmp_path / "own")
 
 
-def said(home: Home, run: str = "serve") -> dict[str, Any]:
+def facts_of(home: Home, run: str = "serve") -> dict[str, Any]:
     """The facts of a run that are known."""
     return {key: value for key, value in config_of(home, run).items() if value is not None}
 
@@ -77,7 +77,7 @@ def test_a_run_toml_alone_adds_to_a_run_that_is_there(own: Home) -> None:
     settled_file.write_text("hidden_size = 64\n")
     settled(settled_file)
     assert drain(own, QUIET).built == ["serve"]
-    assert said(own) == {"hidden_size": 64}
+    assert facts_of(own) == {"hidden_size": 64}
 
 
 def test_a_bad_run_toml_is_quarantined_and_the_traces_go_on(home: Home, tmp_path: Path) -> None:
@@ -91,8 +91,9 @@ def test_a_bad_run_toml_is_quarantined_and_the_traces_go_on(home: Home, tmp_path
     assert (home.quarantine / "serve" / "run.toml").is_file()
     reason = reason_in(home, "serve")
     assert "'layer'" in reason["found"]
-    assert "known facts" in reason["found"]
-    assert said(home) == {}
+    assert "Known facts" in reason["found"]
+    assert "did you mean layers?" in reason["found"]
+    assert facts_of(home) == {}
 
 
 @pytest.mark.parametrize(
@@ -105,10 +106,10 @@ def test_a_bad_run_toml_is_quarantined_and_the_traces_go_on(home: Home, tmp_path
         "layers = 0",
         "tp = -8",
         "[model]\nname = 'x'",
-        "unheard = 1",
+        "unknown_key = 1",
     ],
 )
-def test_what_a_run_toml_may_not_say(tmp_path: Path, text: str) -> None:
+def test_an_invalid_run_toml_is_refused(tmp_path: Path, text: str) -> None:
     """No TOML, a wrong type, a number that is not above 0, a table, an unknown key: refused with the file's
     name."""
     path = tmp_path / "run.toml"
@@ -117,36 +118,52 @@ def test_what_a_run_toml_may_not_say(tmp_path: Path, text: str) -> None:
         read_run_toml(path)
 
 
-def test_a_run_toml_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    """Bytes that are not UTF-8 are named as what was found."""
+def test_a_run_toml_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    """Bytes that are not UTF-8 are invalid TOML."""
     path = tmp_path / "run.toml"
     path.write_bytes(b"model = '\xff'")
-    with pytest.raises(TraceError, match="no TOML"):
+    with pytest.raises(TraceError, match="invalid TOML"):
         read_run_toml(path)
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("unheard", 1), ("run_id", "other"), ("layers", "61"), ("layers", 61.0), ("layers", True), ("model", 5), ("measured_tpot_ms", "12"),
-        ("layers", 0), ("hidden_size", -1), ("measured_tpot_ms", 0), ("measured_tpot_ms", float("nan")), ("measured_tpot_ms", float("inf")),
-        ("layers", 2**31), ("sequence_parallel", 1), ("sequence_parallel", "yes"), ("tp", 0), ("experts", 0), ("dense_layers", -1), ("hbm_gbps", 0),
+        ("unknown_key", 1),
+        ("run_id", "other"),
+        ("layers", "61"),
+        ("layers", 61.0),
+        ("layers", True),
+        ("model", 5),
+        ("measured_tpot_ms", "12"),
+        ("layers", 0),
+        ("hidden_size", -1),
+        ("measured_tpot_ms", 0),
+        ("measured_tpot_ms", float("nan")),
+        ("measured_tpot_ms", float("inf")),
+        ("layers", 2**31),
+        ("sequence_parallel", 1),
+        ("sequence_parallel", "yes"),
+        ("tp", 0),
+        ("experts", 0),
+        ("dense_layers", -1),
+        ("hbm_gbps", 0),
     ],
-)  # fmt: skip
-def test_what_may_not_be_said(key: str, value: object) -> None:
+)
+def test_a_value_that_is_not_allowed(key: str, value: object) -> None:
     """Unknown facts, wrong types, and numbers that are not above 0, not finite or too large for their
     column."""
     with pytest.raises(UsageError, match=key):
         checked({key: value})
 
 
-def test_every_fact_can_be_said() -> None:
+def test_every_fact_takes_a_value() -> None:
     """Each field of the contract takes a value of its type; a whole number of ms is a number."""
     values: dict[str, Any] = {
-        name: {"INTEGER": 8, "DOUBLE": 12, "VARCHAR": "x", "BOOLEAN": False}[kind]
-        for name, kind in fields().items()
+        name: {"INTEGER": 8, "DOUBLE": 12, "VARCHAR": "x", "BOOLEAN": False}[column.type]
+        for name, column in fields().items()
     }
-    values["groups"] = "tp:0,1"
+    values |= {"groups": "tp:0,1", "ranks": "all", "link": "pcie4_x16"}
     assert checked(values) == values
 
 
@@ -175,7 +192,7 @@ def test_groups_are_purposes_and_their_ranks(value: str) -> None:
 def test_groups_that_cannot_be(value: str) -> None:
     """Another form, an unknown purpose, or a rank twice for one purpose: refused with what it should look
     like, or the rank."""
-    with pytest.raises(UsageError, match=r"groups = .*(reads? like tp:0,1;tp:2,3;ep:0,1,2,3|twice in tp)"):
+    with pytest.raises(UsageError, match=r"groups = .*(of the form tp:0,1;tp:2,3;ep:0,1,2,3|twice in tp)"):
         checked({"groups": value})
 
 
@@ -186,86 +203,93 @@ def test_a_model_may_lack_what_can_be_0(name: str) -> None:
 
 
 def test_yes_and_no_are_kept(home: Home) -> None:
-    """False is a fact too, and stays when another is said."""
+    """False is a fact too, and stays when another is added."""
     describe(home, "serve", {"sequence_parallel": False})
     describe(home, "serve", {"layers": 2})
-    assert said(home) == {"layers": 2, "sequence_parallel": False}
+    assert facts_of(home) == {"layers": 2, "sequence_parallel": False}
 
 
-def test_a_run_toml_says_groups_and_yes_or_no(tmp_path: Path) -> None:
+def test_a_run_toml_with_groups_and_booleans(tmp_path: Path) -> None:
     """As TOML writes them."""
     path = tmp_path / "run.toml"
     path.write_text('groups = "tp:0,1"\nsequence_parallel = true\nhbm_gbps = 4800\n')
     assert read_run_toml(path) == {"groups": "tp:0,1", "sequence_parallel": True, "hbm_gbps": 4800}
 
 
-def test_what_was_said_before_stays(home: Home) -> None:
-    """A second description adds; only what is said anew changes; nothing is lost when a value is refused."""
+def test_earlier_facts_stay(home: Home) -> None:
+    """A second description adds facts and changes those given again; nothing changes when one is refused."""
     describe(home, "serve", {"layers": 61, "model": "a"})
     describe(home, "serve", {"hidden_size": 7168, "model": "it's b"})
     with pytest.raises(UsageError):
         describe(home, "serve", {"layers": 0})
-    assert said(home) == {"layers": 61, "hidden_size": 7168, "model": "it's b"}
+    assert facts_of(home) == {"layers": 61, "hidden_size": 7168, "model": "it's b"}
 
 
 def test_runs_are_described_apart(home: Home) -> None:
     """Facts of one run are not another's."""
     describe(home, "a", {"layers": 1})
     describe(home, "b", {"layers": 2})
-    assert (said(home, "a"), said(home, "b"), said(home, "c")) == ({"layers": 1}, {"layers": 2}, {})
-
-
-@pytest.fixture(scope="module")
-def told(one: Home, tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """A copy of that home of which the command was told a few facts."""
-    home = copied(one, tmp_path_factory.mktemp("told") / "home")
-    describe(home, "serve", {"model": "said before"})
-    done = command(
-        "--home", home.root, "describe", "serve", "--layers", "2", "--hidden", "7168", "--tpot-ms", "0.05"
+    assert (facts_of(home, "a"), facts_of(home, "b"), facts_of(home, "c")) == (
+        {"layers": 1},
+        {"layers": 2},
+        {},
     )
-    assert (done.returncode, done.stdout) == (0, "serve\n"), done.stderr
-    return home
 
 
-def test_the_command_adds_facts(told: Home) -> None:
-    """What the options say stands beside what was said before."""
-    assert said(told) == {"model": "said before", "layers": 2, "hidden_size": 7168, "measured_tpot_ms": 0.05}
-
-
-def test_describing_a_run_rebuilds_it(one: Home, told: Home) -> None:
-    """With the hidden size known, all-reduces without arguments have a message size, and say where it came
-    from."""
-    question = "SELECT DISTINCT msg_nelems, msg_source FROM activity WHERE category = 'allreduce'"
-    assert [tuple(row) for row in run_query(one, question)[1]] == [(None, None)]
-    assert [tuple(row) for row in run_query(told, question)[1]] == [
-        (2 * 7168, "scheduled tokens x hidden_size")
-    ]
-
-
-def test_show_compares_with_the_measured_time(told: Home) -> None:
-    """The measured time, the trace's, and how many times that it is."""
-    shown = command("--home", told.root, "show", "serve", columns=160)
-    assert (
-        "measured without a profiler: 0.05 ms a token; this trace: 0.100 ms, 2.00 times that" in shown.stdout
-    ), shown.stdout
+def test_a_cleared_fact_is_unknown_again(home: Home) -> None:
+    """None clears it; the others stay."""
+    describe(home, "serve", {"layers": 61, "model": "a"})
+    describe(home, "serve", {"layers": None})
+    assert facts_of(home) == {"model": "a"}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("key", "value", "message"),
     [
-        (["serve"], "nothing said"),
-        (["nobody", "--layers", "61"], "no run 'nobody'"),
-        (["serve", "--layers", "0"], "not above 0"),
-        (["serve", "--tpot-ms", "-1"], "not above 0"),
+        ("link", "foo", r"link = 'foo' is not known; known values: pcie3_x16, pcie4_x16, .*xgmi_mi300x"),
+        ("ranks", "some", "ranks = 'some' is not known; known values: all"),
+        ("layer", 61, r"unknown fact 'layer'; did you mean layers\? Known facts: model, layers, "),
+        ("top_k", 8, r"unknown fact 'top_k'; did you mean experts_per_token\?"),
+        ("zzz", 8, r"unknown fact 'zzz'\. Known facts: model, layers, "),
+        ("layers", "61", "layers = '61' is not an integer"),
+        ("sequence_parallel", "maybe", "sequence_parallel = 'maybe' is not true or false"),
+        ("dense_layers", -1, "must be 0 or more"),
+        ("layers", 0, "must be above 0"),
     ],
 )
-def test_the_command_refuses(one: Home, arguments: list[str], message: str) -> None:
-    """Nothing said, an unknown run, a value that cannot be: exit code 2, one line, and nothing changes."""
-    done = command("--home", one.root, "describe", *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    assert said(one) == {}
+def test_a_refused_value_is_answered_with_what_is_allowed(key: str, value: object, message: str) -> None:
+    """The known values, the closest key, the type or the range."""
+    with pytest.raises(UsageError, match=message):
+        checked({key: value})
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("layers", "61", 61),
+        ("measured_tpot_ms", "12.2", 12.2),
+        ("measured_tpot_ms", "12", 12.0),
+        ("sequence_parallel", "yes", True),
+        ("sequence_parallel", "False", False),
+        ("model", "61", "61"),
+        ("notes", "a=b", "a=b"),
+        ("layers", "", None),
+        ("groups", "", None),
+    ],
+)
+def test_text_becomes_a_value_of_the_facts_type(key: str, text: str, value: object) -> None:
+    """As on the command line; an empty text clears the fact."""
+    found = from_text(key, text)
+    assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("key", "text"), [("layers", "6l"), ("layers", "61.5"), ("layers", "0"), ("sequence_parallel", "2")]
+)
+def test_text_of_another_type_is_refused(key: str, text: str) -> None:
+    """With the key and the text."""
+    with pytest.raises(UsageError, match=f"{key} = .*{text}"):
+        from_text(key, text)
 
 
 NESTED = st.sampled_from([10, 3000]).map(lambda depth: b"x=" + b"[" * depth)

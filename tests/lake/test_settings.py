@@ -25,7 +25,7 @@ def test_without_a_file_all_cores_work(tmp_path: Path) -> None:
     )
 
 
-def test_the_home_says_and_the_command_line_overrules(tmp_path: Path) -> None:
+def test_the_command_line_overrides_the_home(tmp_path: Path) -> None:
     """settings.toml holds for every command; options hold for one."""
     home = _home(tmp_path, 'workers = 3\nmemory_limit = "2GB"\nspill = "scratch"\n')
     assert load_settings(home) == Settings(3, "2GB", tmp_path / "scratch")
@@ -48,9 +48,9 @@ def test_a_relative_homes_spill_folder_is_absolute(tmp_path: Path, monkeypatch: 
     "text",
     ["workers = 0", "workers = true", 'memory_limit = "lots"', "memory_limit = 3", "colour = 1", "workers ="],
 )
-def test_a_wrong_setting_is_said(tmp_path: Path, text: str) -> None:
+def test_a_wrong_setting_is_refused(tmp_path: Path, text: str) -> None:
     """The file, the key and what may stand there."""
-    with pytest.raises(UsageError, match=r"settings\.toml|is no size"):
+    with pytest.raises(UsageError, match=r"settings\.toml|is not a size"):
         load_settings(_home(tmp_path, text))
 
 

@@ -19,7 +19,7 @@ from pipeline.cli import app
 from pipeline.contracts import CONTRACT_VERSION
 from pipeline.duck import literal
 from pipeline.errors import UsageError
-from pipeline.ingest.ingest import say_of_run, stale
+from pipeline.ingest.ingest import describe_runs, stale
 from pipeline.lake.builds import unchecked_runs
 from pipeline.lake.database import write_database
 from pipeline.lake.home import Home
@@ -41,9 +41,9 @@ READING = [
     ["show", "serve"],
     ["query", "SELECT 1"],
     ["export"],
-    ["export", "--run", "serve", "--allow-failed"],
+    ["export", "serve", "--allow-failed"],
     ["check"],
-    ["check", "--run", "serve"],
+    ["check", "serve"],
     ["runs"],
     ["status", "--issues"],
     ["audit", "serve"],
@@ -55,7 +55,7 @@ READING = [
     ["whatif", "ep", "serve", "--mode", "dp_ep"],
     ["whatif", "overlap", "serve"],
     ["whatif", "speculate", "serve"],
-    ["describe", "serve", "--layers", "2"],
+    ["describe", "serve", "layers=2"],
     ["forget", "serve", "--yes"],
     ["compact", "--older-than-days", "0"],
 ]
@@ -178,7 +178,7 @@ def test_build_makes_of_an_older_home_what_a_fresh_one_holds(
     expected = fresh
     if next(home.config.glob("run_id=serve"), None):
         expected = copied(fresh, tmp_path / "fresh")
-        say_of_run(expected, "serve", {"layers": 2, "hidden_size": 7168}, QUIET)
+        describe_runs(expected, ["serve"], {"layers": 2, "hidden_size": 7168}, QUIET)
     assert call("--home", home.root, "build")[:2] == (0, "serve\n")
     assert mart_rows(home) == mart_rows(expected)
     assert states(call, home, "run") == states(call, expected, "run")
@@ -197,7 +197,7 @@ def test_what_was_quarantined_by_an_older_version_stays(tmp_path: Path, call: Ca
     assert (home.inbox / "serve" / "bad.json").read_bytes() == data
 
 
-@pytest.mark.parametrize("words", [["run"], ["rebuild"], ["build", "--run", "serve"], ["demo"]], ids=named)
+@pytest.mark.parametrize("words", [["run"], ["rebuild"], ["build", "serve"], ["demo"]], ids=named)
 def test_other_writing_commands_bring_an_older_home_up_to_date_too(
     tmp_path: Path, call: Call, words: list[str]
 ) -> None:
@@ -214,10 +214,7 @@ def test_a_run_that_is_not_built_yet_is_left_out_of_a_home_that_others_brought_u
     home = unpacked("e4c7892", tmp_path / "home")
     trace = rank_trace(tmp_path / "x-rank-0.json", ranks=1)
     assert call("--home", home.root, "ingest", trace, "--run", "new", "--no-build").code == 0
-    why = (
-        f"its tables are of version 2, those of this stepledger of version {OURS}: run `stepledger build "
-        "--run serve`"
-    )
+    why = f"its tables have version 2, this stepledger needs version {OURS}: run `stepledger build serve`"
     assert call("--home", home.root, "query", "SELECT count(*) AS n FROM steps", "--format", "csv") == (
         0,
         "n\n0\n",
@@ -261,7 +258,7 @@ def test_watch_refuses_a_newer_home(newer: Home) -> None:
     ids=named,
 )
 def test_a_newer_home_without_its_database_is_refused(mine: Home, call: Call, words: list[str]) -> None:
-    """The tables of any run tell."""
+    """The tables of any run show it."""
     with_version(mine, "serve", OURS + 1)
     mine.database.unlink()
     before = fingerprint(mine.root)
@@ -284,10 +281,7 @@ def test_one_newer_run_is_never_built_down(
     before = fingerprint(mine.mart_run("serve"))
     shutil.rmtree(mine.quality_lake_run("serve"))
     assert (stale(mine), unchecked_runs(mine)) == ([], [])
-    why = (
-        f"its tables are of version {OURS + 1}, those of this stepledger of version {OURS}: upgrade "
-        "stepledger"
-    )
+    why = f"its tables have version {OURS + 1}, this stepledger needs version {OURS}: upgrade stepledger"
     assert call("--home", mine.root, "rebuild") == (2, "other\n", f"run serve: {why}\n")
     assert call("--home", mine.root, "compact", "--older-than-days", "0")[:2] == (0, "1 runs compacted\n")
     assert fingerprint(mine.mart_run("serve")) == before
@@ -326,7 +320,7 @@ def test_a_database_that_cannot_be_opened_is_named_and_written_again(mine: Home,
     """Not a traceback."""
     mine.database.write_bytes(b"no database")
     done = call("--home", mine.root, "runs")
-    assert (done.code, f"{mine.database}: it cannot be opened: run `stepledger build`" in done.err) == (
+    assert (done.code, f"{mine.database} cannot be opened: run `stepledger build`" in done.err) == (
         2,
         True,
     )
@@ -334,7 +328,7 @@ def test_a_database_that_cannot_be_opened_is_named_and_written_again(mine: Home,
     assert call("--home", mine.root, "runs").code == 0
 
 
-def test_the_database_says_who_wrote_it(fresh: Home) -> None:
+def test_the_database_names_its_writer(fresh: Home) -> None:
     """For any client, with what each column means."""
     with duckdb.connect(str(fresh.database), read_only=True) as con:
         assert duck.dicts(con, "FROM written_by") == [

@@ -95,7 +95,7 @@ def test_a_window_over_one_run_counts_that_run_alone(built: Home, table: str, ho
 
 
 def test_duckdb_still_has_the_fault_that_is_worked_around(tmp_path: Path) -> None:
-    """When this fails, DuckDB was mended: drop NO_SELF_JOINED_WINDOWS and the union in the views."""
+    """When this fails, DuckDB was fixed: drop NO_SELF_JOINED_WINDOWS and the union in the views."""
     for run, rows in (("a", 2), ("b", 5)):
         (tmp_path / f"run_id={run}").mkdir()
         duckdb.execute(
@@ -163,7 +163,7 @@ def test_traces_can_be_read_into_a_home_with_wildcards_in_its_name(tmp_path: Pat
 
 
 def test_a_replaced_build_is_deleted_after_the_grace_time_only(mine: Home) -> None:
-    """A reader that has it open may go on; an unfinished one is nobody's and goes at once."""
+    """A reader that has it open may go on; an unfinished one has no reader and goes at once."""
     old, unfinished = mine.staging / "old-x", mine.staging / "unfinished"
     old.mkdir()
     unfinished.mkdir()
@@ -229,17 +229,17 @@ def test_a_run_that_got_another_file_is_stale(mine: Home) -> None:
     assert stale(mine) == ["a"]
 
 
-def test_a_home_without_a_warehouse_says_what_to_do(tmp_path: Path) -> None:
+def test_a_home_without_a_warehouse_is_answered_with_what_to_do(tmp_path: Path) -> None:
     """Not a traceback from the database."""
     with pytest.raises(UsageError, match="stepledger run"):
         opened(Home(tmp_path))
 
 
-@pytest.mark.parametrize("asked", ["a", "A"])
-def test_a_run_is_found_by_id_ignoring_case(built: Home, asked: str) -> None:
+@pytest.mark.parametrize("name", ["a", "A"])
+def test_a_run_is_found_by_id_ignoring_case(built: Home, name: str) -> None:
     """Exactly first."""
     with reading(built) as con:
-        assert find_run(con, asked) == "a"
+        assert find_run(con, name) == "a"
 
 
 def test_a_run_that_is_not_there_names_those_that_are(built: Home) -> None:
@@ -267,7 +267,7 @@ def test_a_read_that_never_finds_rest_is_refused(mine: Home) -> None:
     def read() -> None:
         os.utime(mine.mart_run("a"), ns=(0, time.monotonic_ns()))
 
-    with pytest.raises(StepledgerError, match="rebuilt all the time"):
+    with pytest.raises(StepledgerError, match="rebuilt continuously"):
         stable(mine, read)
 
 

@@ -157,7 +157,7 @@ def test_a_build_writes_every_mart_as_its_contract_says(raw_run: Path, tmp_path:
         (
             "SELECT * REPLACE (NULL AS idle_ns) FROM ({sql})",
             ContractError,
-            r"marts\.timeline: NULL where schemas/ says never: {'idle_ns': 1}",
+            r"marts\.timeline: NULL in columns that are never NULL: {'idle_ns': 1}",
         ),
         (
             "FROM ({sql}) UNION ALL FROM ({sql})",

@@ -28,7 +28,7 @@ from pipeline.lake.home import Home
 from pipeline.lake.reading import opened
 from pipeline.models.rules import rollups
 from pipeline.present.export import Exported, Format, export_run, export_to_stdout
-from tests.support.homes import copied, environment
+from tests.support.homes import HANG_S, copied, environment
 
 Rows = list[tuple[object, ...]]
 
@@ -160,7 +160,7 @@ def test_an_older_file_keeps_the_build_it_came_from(built: Home) -> None:
     [
         ("none", "steps", False, "known runs: 2026, a"),
         ("a", "nonsense", False, "known marts: activity"),
-        ("a", "steps", True, "--wide is a form of step_breakdown"),
+        ("a", "steps", True, "--wide is available for step_breakdown"),
     ],
 )
 def test_what_does_not_exist_is_a_usage_error(
@@ -263,7 +263,7 @@ def steps_to(home: Home, output: Path) -> Exported:
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o444, 0o755])
 def test_a_file_is_replaced_and_keeps_its_mode(built: Home, tmp_path: Path, wanted: bytes, mode: int) -> None:
-    """In one step: whoever has the old one open still reads that."""
+    """In one step: a reader that has the old one open still reads that."""
     target = tmp_path / "x.csv"
     target.write_bytes(b"old")
     target.chmod(mode)
@@ -282,7 +282,7 @@ def test_a_long_name_in_another_script_is_written(built: Home, tmp_path: Path, w
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file to another user")
 def test_a_file_that_is_replaced_keeps_its_owner(built: Home, tmp_path: Path) -> None:
-    """Root exports into somebody's folder, and they can still read it."""
+    """Root exports into another user's folder, and that user can still read it."""
     target = tmp_path / "x.csv"
     target.write_bytes(b"old")
     target.chmod(0o600)
@@ -348,7 +348,7 @@ def test_a_link_in_the_homes_exports_may_lead_to_another_disk(
 
 @pytest.mark.parametrize("is_link", [False, True])
 def test_a_device_is_written_into(built: Home, tmp_path: Path, is_link: bool) -> None:
-    """A device stays one, also behind a link, and has no manifest."""
+    """A device stays one, also through a link, and has no manifest."""
     device = tmp_path / "null"
     try:
         os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
@@ -380,7 +380,7 @@ def test_a_fifo_is_written_into(built: Home, tmp_path: Path, wanted: bytes) -> N
     reader = threading.Thread(target=lambda: got.append(fifo.read_bytes()), daemon=True)
     reader.start()
     assert steps_to(built, fifo).manifest is None
-    reader.join(timeout=120)
+    reader.join(timeout=HANG_S)
     assert got == [wanted]
     assert stat.S_ISFIFO(fifo.stat().st_mode)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["pipe", "wanted"]
@@ -391,14 +391,14 @@ def test_an_open_file_is_written_into(built: Home, tmp_path: Path, wanted: bytes
     """The shell's file behind /dev/stdout is not replaced under it: what stands there stays, as with `>>`."""
     out = tmp_path / "out.csv"
     out.write_bytes(b"before\n")
-    arguments = ["--home", str(built.root), "export", "steps", "--run", "a", "--output", place]
+    arguments = ["--home", str(built.root), "export", "a", "--mart", "steps", "--output", place]
     with out.open("ab") as stdout:
         done = subprocess.run(
             [sys.executable, "-m", "pipeline", *arguments],
-            stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=120, env=environment(),
+            stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=HANG_S, env=environment(),
         )  # fmt: skip
-    said = f"written into {place}, which is no regular file: there is no manifest beside it\n"
-    assert (done.returncode, done.stderr) == (0, said)
+    note = f"written to {place}, which is not a regular file: no manifest beside it\n"
+    assert (done.returncode, done.stderr) == (0, note)
     assert out.read_bytes() == b"before\n" + wanted
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.csv", "wanted"]
 
@@ -440,14 +440,14 @@ def on_a_terminal(*arguments: str | Path) -> tuple[int, bytes, str]:
             while part := os.read(terminal, 65536):
                 shown += part
         os.close(terminal)
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=HANG_S)
     return process.returncode, shown, err
 
 
 @pytest.mark.parametrize("output", ["-", "/dev/stdout"])
 def test_a_csv_on_a_terminal_is_escaped(with_formulas: Home, output: str) -> None:
     """And its lines stay lines."""
-    arguments = ["export", "--raw", "--run", "a", "--output", output]
+    arguments = ["export", "a", "--raw", "--output", output]
     code, shown, err = on_a_terminal("--home", with_formulas.root, *arguments)
     assert code == 0, err
     assert shown.decode().replace("\n", "").isprintable()
@@ -456,7 +456,7 @@ def test_a_csv_on_a_terminal_is_escaped(with_formulas: Home, output: str) -> Non
 
 def test_parquet_on_a_terminal_is_a_usage_error(built: Home) -> None:
     """It is no text."""
-    arguments = ["export", "--run", "a", "--format", "parquet", "--output", "-"]
+    arguments = ["export", "a", "--format", "parquet", "--output", "-"]
     code, shown, err = on_a_terminal("--home", built.root, *arguments)
     assert (code, shown) == (2, b"")
     assert "Parquet is not written to a terminal" in err

@@ -17,8 +17,15 @@ def test_a_table_has_title_and_notes(capsys: pytest.CaptureFixture[str]) -> None
     write_reports([REPORT, Report("Refused", [], [], ["no collective"])], "table")
     lines = capsys.readouterr().out.splitlines()
     assert [line.rstrip() for line in lines] == [
-        "Waiting of r", "rank  wait_ms", "   0      1.5", "          2.0", "  clocks within 1 us", "", "Refused", "  no collective",
-    ]  # fmt: skip
+        "Waiting of r",
+        "rank  wait_ms",
+        "   0      1.5",
+        "          2.0",
+        "  clocks within 1 us",
+        "",
+        "Refused",
+        "  no collective",
+    ]
 
 
 def test_json_holds_the_first_tables_rows(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The screen: what it says, what it refuses to say, and how it looks at 80 and at 160 columns."""
+"""The screen: what it shows, what it refuses, and how it looks at 80 and at 160 columns."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ def test_without_a_step_per_step_numbers_are_refused_and_the_capture_is_shown(od
     """Never invented."""
     lines = drawn(screen_of(odd, "stepless"))
     text = "\n".join(lines)
-    assert "No step was found, so per-step numbers are refused, not invented." in text
+    assert "No step was found, so there are no per-step numbers." in text
     assert (
-        "in no step: 2 activities, 0.012 ms (nothing marks steps: no annotation, graph replay or repeating "
+        "in no step: 2 activities, 0.012 ms (nothing marks steps: no annotation, graph replay or periodic "
         "order of kernels)"
     ) in " ".join(text.split())
     assert line(lines, "GEMM").split() == ["GEMM", "0.005", "0.005", "1", "41.7%"]
@@ -117,14 +117,14 @@ def test_calls_are_integers_and_a_range_where_steps_differ(odd: Home, drawn: Any
 def test_unclassified_names_are_listed_with_calls_and_time(built: Home, drawn: Any) -> None:
     """They are what the user can add rules for."""
     lines = drawn(screen_of(built, "a"))
-    at = lines.index("Names that no rule claims (add rules to kernel_rules.toml in the home):")
+    at = lines.index("Kernels that no rule matches (add rules to kernel_rules.toml in the home):")
     assert lines[at + 1].split() == ["0.009", "ms", "6", "calls", STRANGE]
     assert line(lines, "Unclassified")
 
 
 def test_no_list_of_unclassified_names_where_there_is_none(odd: Home, drawn: Any) -> None:
-    """Nothing to do, nothing said."""
-    assert not any("no rule claims" in text for text in drawn(screen_of(odd, "apart")))
+    """Nothing to do, no list."""
+    assert not any("no rule matches" in text for text in drawn(screen_of(odd, "apart")))
 
 
 def test_the_parts_of_a_ranks_wall_add_up_to_its_mean(built: Home) -> None:
@@ -135,7 +135,7 @@ def test_the_parts_of_a_ranks_wall_add_up_to_its_mean(built: Home) -> None:
 
 
 def test_a_phase_can_be_asked_for(built: Home, drawn: Any) -> None:
-    """The prefill step has its own table; its last step without a wall says so."""
+    """The prefill step has its own table; its last step without a wall is noted."""
     lines = drawn(screen_of(built, "a", "prefill"))
     assert any(text.startswith("GPU time of a prefill step") for text in lines)
 
@@ -148,12 +148,12 @@ def test_a_phase_that_the_run_does_not_have_is_a_usage_error(built: Home) -> Non
 
 def test_a_run_that_was_not_built_says_what_to_do(built: Home) -> None:
     """Its traces are there, its marts are not."""
-    with reading(built) as con, pytest.raises(UsageError, match="stepledger build --run x"):
+    with reading(built) as con, pytest.raises(UsageError, match="stepledger build x"):
         screens(con, "x", None)
 
 
 def test_steps_without_a_complete_one_are_not_called_no_step(built: Home, drawn: Any) -> None:
-    """The refusal says what is missing."""
+    """The refusal names what is missing."""
     text = "\n".join(drawn(replace(screen_of(built, "a"), rollups=[])))
     assert "No complete step with GPU work was found" in text
 
@@ -162,10 +162,24 @@ def _large(screen: Screen) -> Screen:
     """The same screen with the widest numbers that are likely: seconds, thousands of calls, a long name and
     message."""
     rows = [
-        r | {"ms_p50": 1234.5678, "ms_rank_min": 1200.25, "ms_rank_max": 1234.5678, "calls_mode": 1783, "calls_min": 1780, "calls_max": 1790}
-        | {"rollup": "MoE dispatch and combine", "exposed_ms_p50": 1234.5678, "us_per_call": 1234.5678, "worst_rank": 127, "share": 1.0}
+        r
+        | {
+            "ms_p50": 1234.5678,
+            "ms_rank_min": 1200.25,
+            "ms_rank_max": 1234.5678,
+            "calls_mode": 1783,
+            "calls_min": 1780,
+            "calls_max": 1790,
+        }
+        | {
+            "rollup": "MoE dispatch and combine",
+            "exposed_ms_p50": 1234.5678,
+            "us_per_call": 1234.5678,
+            "worst_rank": 127,
+            "share": 1.0,
+        }
         for r in screen.rollups
-    ]  # fmt: skip
+    ]
     ranks = [
         r
         | {

@@ -179,7 +179,7 @@ def test_a_check_that_cannot_be_carried_out_leaves_the_earlier_page(
     """It says nothing of the data."""
 
     def fail(*_rest: object) -> list[Result]:
-        raise CheckError("cannot be carried out")
+        raise CheckError("cannot be run")
 
     home = copied(built, tmp_path / "home")
     docs_page(home, "a").parent.mkdir(parents=True)

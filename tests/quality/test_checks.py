@@ -1,4 +1,4 @@
-"""The questions of sql/checks: none is raised by a good run, and each by what it asks about, alone."""
+"""The checks of sql/checks: a good run fails none, and each fails for what it checks, alone."""
 
 from __future__ import annotations
 
@@ -267,8 +267,8 @@ def failing(con: duckdb.DuckDBPyConnection, relations: dict[str, str]) -> set[st
 @pytest.mark.parametrize(
     "path", sorted((resource("sql") / "checks").glob("*.sql")), ids=lambda p: str(p.stem)
 )
-def test_every_check_says_how_bad_what_it_means_and_what_to_do(path: Path) -> None:
-    """A header of three parts, each a sentence, precedes the statement; indented lines continue a part."""
+def test_every_check_has_severity_meaning_and_remedy(path: Path) -> None:
+    """A header of three parts, each a sentence, before the statement; indented lines continue a part."""
     check = BY_NAME[path.stem]
     lines = path.read_text(encoding="utf-8").splitlines()
     header = list(takewhile(lambda line: line.startswith("--"), lines))
@@ -355,7 +355,7 @@ def test_every_check_is_broken_on_purpose() -> None:
         "one unknown kernel",
         "a coarse clock",
         "a minute without work",
-        "a file that does not tell how many ranks there are",
+        "a file that does not give the number of ranks",
         "unknown ranks",
         "an issue for information",
         "fewer than half of the steps are empty",
@@ -369,8 +369,8 @@ def test_honest_traces_raise_nothing(con: duckdb.DuckDBPyConnection, relation: s
 
 def test_a_result_counts_all_rows_and_shows_a_few(con: duckdb.DuckDBPyConnection) -> None:
     """The sample is JSON, the same rows every time."""
-    asked = Check("x", "warn", "Many.", "Nothing.", "SELECT 100 - range AS n FROM range(100)")
-    found = ask(con, asked)
+    check = Check("x", "warn", "Many.", "Nothing.", "SELECT 100 - range AS n FROM range(100)")
+    found = ask(con, check)
     assert (found.failing_rows, found.is_passed, found.severity, found.means, found.todo) == (
         100,
         False,
@@ -394,5 +394,5 @@ def test_a_check_that_cannot_be_carried_out_is_an_error_and_no_finding(
     con: duckdb.DuckDBPyConnection, sql: str
 ) -> None:
     """A fault of the check never becomes a statement about the data."""
-    with pytest.raises(CheckError, match=r"sql/checks/broken\.sql cannot be carried out"):
+    with pytest.raises(CheckError, match=r"sql/checks/broken\.sql cannot be run"):
         ask(con, Check("broken", "fail", "It.", "That.", sql))

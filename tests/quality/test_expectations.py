@@ -182,9 +182,7 @@ def test_an_expectation_that_raises_is_an_error_and_no_finding(
     """A column that does not exist says something of the check, not of the data."""
     gxe: Any = import_module("great_expectations.expectations")
     missing = [gxe.ExpectColumnValuesToNotBeNull(column="not_there")]
-    with pytest.raises(
-        CheckError, match="expect_column_values_to_not_be_null on timeline cannot be carried out"
-    ):
+    with pytest.raises(CheckError, match="expect_column_values_to_not_be_null on timeline cannot be run"):
         judge_one(judged, monkeypatch, "timeline", "FROM good", missing)
 
 

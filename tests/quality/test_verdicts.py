@@ -39,7 +39,7 @@ from tests.support.builders import (
     kernel,
     write_trace,
 )
-from tests.support.homes import STRANGE, copied, drop, environment
+from tests.support.homes import HANG_S, STRANGE, copied, drop, environment
 
 
 def steps() -> StepBuilder:
@@ -83,7 +83,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Home:
 @pytest.fixture
 def without_gx(monkeypatch: pytest.MonkeyPatch) -> None:
     """`check` without the seconds that Great Expectations takes: its part has tests of its own."""
-    monkeypatch.setattr("pipeline.quality.expectations.judge", lambda _con, asked: asked)
+    monkeypatch.setattr("pipeline.quality.expectations.judge", lambda _con, results: results)
 
 
 def call(home: Home, *arguments: str) -> Result:
@@ -168,14 +168,14 @@ def test_a_rebuilt_run_is_unchecked_until_it_is_checked(judged: Home, tmp_path: 
     home = copied(judged, tmp_path / "home")
     build_run(home, "bad", load_rules(home.user_rules), Settings(1))
     assert verdicts(home) == {"fine": "pass", "odd": "warn", "bad": "unchecked"}
-    assert call(home, "check", "--run", "bad").exit_code == ExitCode.QUALITY
+    assert call(home, "check", "bad").exit_code == ExitCode.QUALITY
     assert verdicts(home) == {"fine": "pass", "odd": "warn", "bad": "fail"}
 
 
 def test_build_checks_what_it_built(judged: Home, tmp_path: Path) -> None:
     """Nobody has to think of it; the result of an earlier build is replaced."""
     home = copied(judged, tmp_path / "home")
-    assert call(home, "build", "--run", "odd").exit_code == 0
+    assert call(home, "build", "odd").exit_code == 0
     assert verdicts(home)["odd"] == "warn"
     with opened(home) as con:
         assert duck.rows(con, "SELECT count(*) FROM quality WHERE run_id = 'odd'") == [(len(all_checks()),)]
@@ -203,7 +203,7 @@ def test_pages_of_an_earlier_build_are_taken_away(judged: Home, tmp_path: Path) 
 
 def test_a_run_without_marts_cannot_be_checked(judged: Home) -> None:
     """It says what to do first, and leaves no verdict."""
-    with pytest.raises(UsageError, match="stepledger build --run none"):
+    with pytest.raises(UsageError, match="stepledger build none"):
         check_run(judged, "none", with_docs=False)
     assert not judged.quality_lake_run("none").exists()
     assert list(judged.staging.iterdir()) == []
@@ -212,13 +212,13 @@ def test_a_run_without_marts_cannot_be_checked(judged: Home) -> None:
 def test_a_check_that_raises_costs_no_other_run_its_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is an error (exit 1), its run is built and unchecked, and the next run is checked all the same."""
-    told: list[str] = []
+    """It is an error (exit 1), its run is built and unchecked, and the next run is checked anyway."""
+    messages: list[str] = []
 
     def ask_or_raise(con: duckdb.DuckDBPyConnection, check: Check) -> Finding:
         run_id = duck.scalar(con, "SELECT min(run_id) FROM run_facts")
         if run_id == "first":
-            raise CheckError("sql/checks/x.sql cannot be carried out")
+            raise CheckError("sql/checks/x.sql cannot be run")
         return ask(con, check)
 
     monkeypatch.setattr("pipeline.quality.verdicts.ask", ask_or_raise)
@@ -226,15 +226,17 @@ def test_a_check_that_raises_costs_no_other_run_its_verdict(
     home.ensure()
     drop(home, fine_trace(tmp_path / "a-rank-0.json"), "first/a-rank-0.json")
     drop(home, bad_trace(tmp_path / "b-rank-0.json"), "second/b-rank-0.json")
-    monkeypatch.setattr("pipeline.progress.Progress.say", lambda _self, text: told.append(text))
+    monkeypatch.setattr(
+        "pipeline.progress.Progress.say", lambda _self, text, *_event, **_about: messages.append(text)
+    )
     done = call(home, "run")
     assert done.exit_code == ExitCode.BUG
-    assert "run first: sql/checks/x.sql cannot be carried out" in told
+    assert "run first: sql/checks/x.sql cannot be run" in messages
     assert verdicts(home) == {"first": "unchecked", "second": "fail"}
 
 
 def test_run_exits_5_exports_no_failed_run_and_goes_on_with_the_others(tmp_path: Path) -> None:
-    """The check and what it means are on stderr; the failed run's table is printed all the same."""
+    """The check and what it means are on stderr; the failed run's table is printed anyway."""
     home = Home(tmp_path / "home")
     home.ensure()
     drop(home, bad_trace(tmp_path / "b-rank-0.json"), "bad/b-rank-0.json")
@@ -242,29 +244,25 @@ def test_run_exits_5_exports_no_failed_run_and_goes_on_with_the_others(tmp_path:
     done = call(home, "run")
     assert done.exit_code == ExitCode.QUALITY
     assert "run bad: check file_issues_fail failed: A reader counted trouble of severity fail" in done.stderr
-    assert (
-        "bad failed its checks and is not exported (stepledger export --run bad --allow-failed)"
-        in done.stderr
-    )
+    assert "bad failed its checks and is not exported (stepledger export bad --allow-failed)" in done.stderr
     assert sorted(p.name for p in home.exports.iterdir()) == ["fine"]
     assert json.loads((home.exports / "fine" / "manifest.json").read_bytes())["verdict"] == "pass"
     assert call(home, "run").exit_code == 0
 
 
 def test_export_refuses_a_failed_run(judged: Home, tmp_path: Path) -> None:
-    """It says how to see why, and how to have it all the same; nothing is written, not for the other runs
+    """It says how to see why, and how to export it anyway; nothing is written, not for the other runs
     either."""
     home = copied(judged, tmp_path / "home")
     for arguments in (
         ["export"],
-        ["export", "steps", "--run", "bad"],
-        ["export", "--run", "bad", "--output", "-"],
+        ["export", "bad", "--mart", "steps"],
+        ["export", "bad", "--output", "-"],
     ):
         done = call(home, *arguments)
         assert isinstance(done.exception, UsageError)
-        assert (
-            "run bad failed its checks (stepledger check --run bad); --allow-failed exports it all the same"
-            in str(done.exception)
+        assert "run bad failed its checks (stepledger check bad); --allow-failed exports it anyway" in str(
+            done.exception
         )
         assert done.stdout == ""
     assert list(home.exports.iterdir()) == []
@@ -274,7 +272,7 @@ def test_export_refuses_a_failed_run(judged: Home, tmp_path: Path) -> None:
 def test_the_manifest_records_the_verdict(judged: Home, tmp_path: Path, run: str, wanted: str) -> None:
     """Whoever reads the CSV later knows what it is worth."""
     target = tmp_path / "x.csv"
-    assert call(judged, "export", "--run", run, "--allow-failed", "--output", str(target)).exit_code == 0
+    assert call(judged, "export", run, "--allow-failed", "--output", str(target)).exit_code == 0
     assert json.loads((tmp_path / "x.csv.manifest.json").read_bytes())["verdict"] == wanted
 
 
@@ -296,7 +294,7 @@ def test_check_prints_what_is_wrong_and_exits_5_when_a_run_fails(judged: Home, t
 @pytest.mark.usefixtures("without_gx")
 def test_check_exits_0_when_no_run_fails(judged: Home, tmp_path: Path) -> None:
     """A warning is no failure."""
-    done = call(copied(judged, tmp_path / "home"), "check", "--run", "odd")
+    done = call(copied(judged, tmp_path / "home"), "check", "odd")
     assert done.exit_code == 0
     assert done.stdout.startswith("odd: warn, ")
 
@@ -305,54 +303,54 @@ def test_check_exits_0_when_no_run_fails(judged: Home, tmp_path: Path) -> None:
 def test_check_as_json_is_one_object_per_failing_check(judged: Home, tmp_path: Path) -> None:
     """With what it means and what to do; a run in which nothing is wrong gives an empty array."""
     home = copied(judged, tmp_path / "home")
-    done = call(home, "check", "--run", "bad", "--format", "json")
+    done = call(home, "check", "bad", "--format", "json")
     assert done.exit_code == ExitCode.QUALITY
     rows = orjson.loads(done.stdout)
     assert [(r["run_id"], r["severity"], r["check"], r["failing_rows"]) for r in rows] == [
         ("bad", "fail", "file_issues_fail", 1)
     ]
     assert list(rows[0]) == ["run_id", "severity", "check", "failing_rows", "means", "todo"]
-    assert orjson.loads(call(home, "check", "--run", "fine", "--format", "json").stdout) == []
+    assert orjson.loads(call(home, "check", "fine", "--format", "json").stdout) == []
 
 
 def test_check_of_what_is_not_there_is_wrong_usage(judged: Home, tmp_path: Path) -> None:
     """It names the runs that there are, or says what to do first."""
-    assert "known runs: bad, fine, odd" in str(call(judged, "check", "--run", "none").exception)
-    for arguments in (["check"], ["check", "--run", "x"]):
+    assert "known runs: bad, fine, odd" in str(call(judged, "check", "none").exception)
+    for arguments in (["check"], ["check", "x"]):
         assert isinstance(call(Home(tmp_path / "empty"), *arguments).exception, UsageError)
 
 
 @pytest.mark.usefixtures("without_gx")
 @pytest.mark.parametrize(
-    ("broken", "code", "said"),
+    ("broken", "code", "message"),
     [
-        ("check", ExitCode.BUG, "not checked: run fine: sql/checks/x.sql cannot be carried out"),
+        ("check", ExitCode.BUG, "not checked: run fine: sql/checks/x.sql cannot be run"),
         (
             "mart",
             ExitCode.MODEL,
             (
-                "not checked: run fine: damaged: lake/marts/run_id=fine/steps.parquet: run `stepledger build "
-                "--run fine`"
+                "not checked: run fine: damaged: lake/marts/run_id=fine/steps.parquet: "
+                "run `stepledger build fine`"
             ),
         ),
         (
             "marts",
             ExitCode.QUALITY,
-            "not checked: run fine: run fine has no marts yet: run `stepledger build --run fine`",
+            "not checked: run fine: run fine has no marts yet: run `stepledger build fine`",
         ),
     ],
 )
 def test_check_goes_on_with_the_other_runs(
-    judged: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str, code: ExitCode, said: str
+    judged: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str, code: ExitCode, message: str
 ) -> None:
-    """One run cannot be checked: it is named, the others are checked all the same, and of all exit codes the
+    """One run cannot be checked: it is named, the others are checked anyway, and of all exit codes the
     first in precedence is left."""
     home = copied(judged, tmp_path / "home")
     if broken == "check":
 
         def ask_or_raise(con: duckdb.DuckDBPyConnection, check: Check) -> Finding:
             if duck.scalar(con, "SELECT min(run_id) FROM run_facts") == "fine":
-                raise CheckError("sql/checks/x.sql cannot be carried out")
+                raise CheckError("sql/checks/x.sql cannot be run")
             return ask(con, check)
 
         monkeypatch.setattr("pipeline.quality.verdicts.ask", ask_or_raise)
@@ -366,8 +364,8 @@ def test_check_goes_on_with_the_other_runs(
         "bad: fail",
         "odd: warn",
     ]
-    assert said in done.stderr
-    assert orjson.loads(call(home, "check", "--run", "odd", "--format", "json").stdout)
+    assert message in done.stderr
+    assert orjson.loads(call(home, "check", "odd", "--format", "json").stdout)
     assert list(home.staging.glob("[!o]*")) == []
 
 
@@ -376,8 +374,10 @@ IMPORTS = f"""
 import sys
 from pipeline.cli import app
 home, trace = sys.argv[1:]
-for line in (["show", "fine"], ["query", "FROM steps"], ["runs"], ["status"], ["status", "--issues"], ["rules"], ["export", "--run", "fine"],
-             ["export", "--run", "fine", "--wide"], ["build", "--run", "fine"], ["ingest", trace, "--run", "more"]):
+for line in (
+    ["show", "fine"], ["query", "FROM steps"], ["runs"], ["status"], ["status", "--issues"], ["rules"],
+    ["export", "fine"], ["export", "fine", "--wide"], ["build", "fine"], ["ingest", trace, "--run", "more"],
+):
     sys.argv = ["stepledger", "--home", home, *line]
     try:
         app.main()
@@ -396,7 +396,7 @@ def test_nothing_but_check_imports_great_expectations(judged: Home, tmp_path: Pa
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=HANG_S,
         env=environment(),
     )
     lines = [line for line in done.stderr.splitlines() if line.endswith("]")]

@@ -33,7 +33,7 @@ def test_text_and_gzip_go_to_the_kineto_reader(tmp_path: Path, name: str) -> Non
     ],
 )
 def test_side_files_of_a_capture_are_named(tmp_path: Path, name: str) -> None:
-    """A known side file is told apart by its name, with a note that says what it is."""
+    """A known side file is recognized by its name, with a note that describes it."""
     (tmp_path / name).write_text("whatever", encoding="utf-8")
     with pytest.raises(SideFile) as caught:
         reader_for(tmp_path / name)
@@ -65,7 +65,7 @@ def test_sqlite_goes_to_the_nsys_reader(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["t.sqlite", "t.nsys-rep"])
 def test_nsys_suffix_goes_to_the_nsys_reader(tmp_path: Path, name: str) -> None:
-    """A report or an unfinished export is recognised by its suffix, so that nsys's reader says what is wrong
+    """A report or an unfinished export is recognized by its suffix, so that nsys's reader says what is wrong
     with it."""
     (tmp_path / name).write_bytes(b"\x01\x02")
     assert reader_for(tmp_path / name) is read_nsys
@@ -79,7 +79,7 @@ def test_export_folder_goes_to_the_nsys_reader(tmp_path: Path, form: str) -> Non
 
 
 def test_report_beside_its_export_is_a_side_file(tmp_path: Path) -> None:
-    """Where a report and a fresh export of it stand together, the export is read and the report is not."""
+    """If a report and a fresh export of it are together, the export is read and the report is not."""
     (tmp_path / "t.nsys-rep").write_bytes(b"\x01")
     (tmp_path / "t.sqlite").write_bytes(b"SQLite format 3\0")
     os.utime(tmp_path / "t.nsys-rep", (1, 1))

@@ -1,4 +1,4 @@
-"""Counting troubles by code and event class."""
+"""Counting problems by code and event class."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from pipeline.sources.issues import EXAMPLE_CHARS, IssueBook, issue_codes
 
 
-def test_same_trouble_is_counted_in_one_row() -> None:
+def test_one_problem_is_counted_in_one_row() -> None:
     """Counts and durations of one code and class add up; the first example stays."""
     book = IssueBook()
     book.add("bad_value", "ts", example="first")
@@ -16,7 +16,7 @@ def test_same_trouble_is_counted_in_one_row() -> None:
     assert book.rows() == [("bad_value", "ts", "warn", 4, 12, "first")]
 
 
-def test_classes_and_codes_are_kept_apart() -> None:
+def test_classes_and_codes_have_their_own_rows() -> None:
     """Each code and event class has a row of its own, in a fixed order."""
     book = IssueBook()
     book.add("unknown_rank", "trace")
@@ -36,8 +36,8 @@ def test_duration_is_missing_until_one_is_known() -> None:
     assert book.rows()[0][4] is None
 
 
-def test_example_is_cut() -> None:
-    """A long example is cut to a length that fits a line."""
+def test_example_is_shortened() -> None:
+    """A long example is shortened to fit a line."""
     book = IssueBook()
     book.add("bad_value", "ts", example="x" * 1000)
     assert book.rows()[0][5] == "x" * EXAMPLE_CHARS

@@ -1,4 +1,4 @@
-"""What file and process names tell."""
+"""Fields of file and process names."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_ranks_of_one_capture_share_a_run() -> None:
     "name", ["crank5.json", "rank5x.json", "frank_5_a.json", "rank20251209123456789.json"]
 )
 def test_rank_is_a_whole_field(name: str) -> None:
-    """Letters around `rank<N>`, or a number that is no rank, tell nothing."""
+    """Letters around `rank<N>`, or a number that is too large, give no rank."""
     assert from_file_name(name).rank is None
 
 
@@ -86,5 +86,5 @@ def test_process_name_tells_coordinates(text: str, wanted: dict[str, int]) -> No
     [("a.json", "a.json"), ("a\udcff.json", "a?.json".replace("?", "\ufffd")), ("日本", "日本")],
 )
 def test_a_name_becomes_text(name: str, wanted: str) -> None:
-    """Bytes of a name that are no UTF-8 are replaced: neither a table nor JSON takes them."""
+    """Bytes of a name that are not UTF-8 are replaced: neither a table nor JSON can hold them."""
     assert as_text(name) == wanted

@@ -88,7 +88,7 @@ def test_known_values(con: duckdb.DuckDBPyConnection, text: str, wanted: int) ->
     ("text", "wanted"), [("1.123", False), ("1.1234", True), ("-1.00001", True), ("5", False)]
 )
 def test_digits_below_a_nanosecond_are_seen(con: duckdb.DuckDBPyConnection, text: str, wanted: bool) -> None:
-    """A value with more than three decimals says so."""
+    """A value with more than three decimals is marked."""
     assert con.sql(
         f"SELECT {units.sql_is_sub_ns('v')} FROM (SELECT '{text}'::{units.WIDE} AS v)"
     ).fetchall() == [(wanted,)]

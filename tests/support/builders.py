@@ -18,8 +18,9 @@ from typing import Any, Self
 import duckdb
 
 from pipeline import duck
+from pipeline.ingest.execution import Outcome
 from pipeline.ingest.inbox import InboxItem
-from pipeline.ingest.ingest import Outcome, ingest
+from pipeline.ingest.ingest import ingest
 from pipeline.lake.home import Home
 from pipeline.models.engine import models, prepare
 from pipeline.models.rules import load_rules
@@ -152,7 +153,7 @@ def annotation(
 
 
 def header(rank: int | None = 0, world_size: int = 1, **extra: Any) -> dict[str, Any]:
-    """Top-level keys that stand before traceEvents in torch >= 2.8."""
+    """Top-level keys before traceEvents in torch >= 2.8."""
     made: dict[str, Any] = {
         "schemaVersion": 1,
         "deviceProperties": [

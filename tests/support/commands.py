@@ -10,7 +10,8 @@ from typing import Any, get_args, get_type_hints
 import typer
 
 from pipeline.cli import app
-from pipeline.ingest.ingest import ExecutionConfig, drain
+from pipeline.ingest.execution import ExecutionConfig
+from pipeline.ingest.ingest import drain
 from pipeline.lake.home import Home
 from pipeline.lake.run_config import describe
 from pipeline.progress import Progress
@@ -106,10 +107,10 @@ ARGUMENTS: dict[str, Arguments] = {
     "show": lambda p: [[p.run]],
     "query": lambda _: [["SELECT name, gpu_name, file_name, run_name FROM kernel_breakdown, raw.trace"]],
     "export": lambda p: [
-        ["kernel_breakdown", "--run", p.run, "--allow-failed", "--output", "-"],
-        ["--wide", "--run", p.run, "--allow-failed", "--output", "-"],
+        [p.run, "--mart", "kernel_breakdown", "--allow-failed", "--output", "-"],
+        [p.run, "--wide", "--allow-failed", "--output", "-"],
     ],
-    "check": lambda p: [["--run", p.run]],
+    "check": lambda p: [[p.run]],
     "runs": lambda _: [[]],
     "rules": lambda p: [[], ["--explain", p.words.kernel]],
     "demo": lambda _: [[]],
@@ -122,9 +123,9 @@ ARGUMENTS: dict[str, Arguments] = {
     "whatif ep": lambda p: [[p.run, "--mode", "dp_ep", "--table", p.table]],
     "whatif overlap": lambda p: [[p.other]],
     "whatif speculate": lambda p: [[p.run, p.other, "--draft-ms", "1"]],
-    "build": lambda p: [["--run", p.run]],
+    "build": lambda p: [[p.run]],
     "rebuild": lambda _: [[]],
-    "describe": lambda p: [[p.run, "--notes", p.words.part]],
+    "describe": lambda p: [[p.run, f"notes={p.words.part}"]],
     "retry": lambda _: [[]],
     "forget": lambda p: [[p.run, "--yes"]],
     "compact": lambda _: [["--older-than-days", "0"]],

@@ -22,6 +22,8 @@ from pipeline.sources.names import as_text
 from tests.support.builders import ALL_REDUCE, DECODE, GEMM, MARLIN_MOE, StepBuilder, header, write_trace
 
 PREFILL = "execute_context_1(512)_generation_0(0)"
+HANG_S = 1800
+"""Seconds after which a process counts as hung: a guard only, so that a slow, loaded machine passes."""
 STRANGE = "mystery_kernel_of_nobody"
 
 
@@ -51,7 +53,7 @@ def pair(folder: Path, *, seed: int = 0) -> list[Path]:
 
 
 def settled(path: Path) -> Path:
-    """Make a file look as if nobody had written to it for a while."""
+    """Make a file look as if it had not been written to for a while."""
     then = time.time() - 60
     os.utime(path, (then, then))
     return path
@@ -127,7 +129,7 @@ def command(*arguments: str | Path, columns: int | None = None) -> subprocess.Co
         [sys.executable, "-m", "pipeline", *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_S,
         check=False,
         env=environment(columns),
     )

@@ -20,8 +20,8 @@ from pipeline.sources.kineto import read_kineto
 from tests.support.builders import header, read_raw, trace_json
 
 GPU_REASONS = {"no_timestamp", "zero_timestamp", "no_duration", "negative_duration", "duplicate_event"}
-CONTRACTS = {table: contract for table, contract in contracts("raw").items() if table != "microbench"}
-"""What a reader of traces writes: it has no latency table."""
+CONTRACTS = contracts("raw")
+"""What a reader writes."""
 LANDED = ("gpu_activity", "launch", "cpu_op", "annotation")
 BROKEN = b'{"ph": "X", "cat": "python_function", "name": "torch/a.py(3): {"x": 1}", "ts": 1, "dur": 1}'
 """An event with unescaped quotes: the stretch around it goes through the exact scan."""
@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 
 class Tables(dict[str, list[Row]]):
-    """The rows of each raw table, read when they are asked for."""
+    """The rows of each raw table, read on first use."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
@@ -119,7 +119,7 @@ def read_bytes(folder: Path, data: bytes, name: str = "t.json", **options: Any) 
 
 
 def salvage_bytes(folder: Path, data: bytes, name: str = "t.json", **options: Any) -> Raw:
-    """Read `data`, a file without its end, for what is complete in it; the books must balance."""
+    """Read the complete events of `data`, a truncated file; the books must balance."""
     own = Path(mkdtemp(dir=folder))
     out, work = own / "out", own / "work"
     out.mkdir()
@@ -153,7 +153,7 @@ def read_file(path: Path, folder: Path, **options: Any) -> Raw:
 
 
 def assert_contracts_hold(raw: Raw) -> None:
-    """Every raw table is there and is what its contract says."""
+    """Every raw table is there and matches its contract."""
     with duckdb.connect() as con:
         for table, contract in CONTRACTS.items():
             contract.check(

@@ -25,7 +25,8 @@ CUSTOM = (
     "vllm::Signal*, __nv_bfloat16*, int, int)"
 )
 MLA = (
-    "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2, "
+    "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<"
+    "flash::CollectiveMainloopFwdSm90<2, "
     "cute::tuple<cute::C<1>, cute::C<1>, cute::C<1> >, cute::tuple<cute::C<64>, cute::C<64>, cute::C<64> >, "
     "512> > > >(Params)"
 )
@@ -60,7 +61,7 @@ ARGMAX = (
 
 @dataclass(frozen=True)
 class Row:
-    """What one rollup must say of a decode step."""
+    """The expected values of one rollup in a decode step."""
 
     calls: int
     busy_ns: int

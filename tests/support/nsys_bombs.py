@@ -47,7 +47,7 @@ def changed(*statements: str, tables: Tables | None = None) -> Make:
 
 
 def instead_of(table: str, *statements: str) -> Make:
-    """A good report in which a table, whose rows are in `held` now, was made anew."""
+    """A good report in which a table is re-created; its rows are in `held`."""
     return changed(f'ALTER TABLE "{table}" RENAME TO held', *statements)
 
 
@@ -164,7 +164,7 @@ def arrow(table: str, change: Callable[[pa.Table], pa.Table]) -> Make:
 
 
 def repeated(times: int) -> Callable[[pa.Table], pa.Table]:
-    """The first row, again and again."""
+    """The first row, repeated."""
     return lambda table: table.take([0] * times)
 
 

@@ -34,11 +34,13 @@ STRANGE = "mystery_kernel_of_nobody"
 
 _LANE = "start! end! deviceId! contextId!:u greenContextId:u streamId!:u correlationId globalPid:u"
 _DDL = {
-    "CUPTI_ACTIVITY_KIND_KERNEL": f"""{_LANE} demangledName!:u shortName!:u mangledName:u launchType cacheConfig registersPerThread! gridX!:i gridY!:i
-        gridZ!:i blockX!:i blockY!:i blockZ!:i staticSharedMemory!:i dynamicSharedMemory!:i localMemoryPerThread!:i localMemoryTotal!:i gridId!
+    "CUPTI_ACTIVITY_KIND_KERNEL": f"""{_LANE} demangledName!:u shortName!:u mangledName:u
+        launchType cacheConfig registersPerThread! gridX!:i gridY!:i gridZ!:i blockX!:i blockY!:i blockZ!:i
+        staticSharedMemory!:i dynamicSharedMemory!:i localMemoryPerThread!:i localMemoryTotal!:i gridId!
         sharedMemoryExecuted graphNodeId:u sharedMemoryLimitConfig""",
-    "CUPTI_ACTIVITY_KIND_MEMCPY": f"""{_LANE} bytes!:u copyKind!:u deprecatedSrcId srcKind dstKind srcDeviceId srcContextId dstDeviceId
-        dstContextId migrationCause graphNodeId:u virtualAddress:u""",
+    "CUPTI_ACTIVITY_KIND_MEMCPY": f"""{_LANE} bytes!:u copyKind!:u deprecatedSrcId srcKind
+        dstKind srcDeviceId srcContextId dstDeviceId dstContextId migrationCause graphNodeId:u
+        virtualAddress:u""",
     "CUPTI_ACTIVITY_KIND_MEMSET": f"{_LANE} value! bytes!:u graphNodeId:u memKind",
     "CUPTI_ACTIVITY_KIND_RUNTIME": ("start! end! eventClass! globalTid:u correlationId nameId!:u "
                                     "returnValue! "
@@ -48,8 +50,9 @@ _DDL = {
     "CUDA_GRAPH_EVENTS": "start! end! eventClass! globalTid:u nameId!:u graphNodeId!:u originalGraphNodeId:u",
     "CUDA_GRAPH_NODE_EVENTS": ("start! end! eventClass! globalTid:u nameId!:u graphNodeId!:u "
                               "originalGraphNodeId:u"),
-    "NVTX_EVENTS": """start! end eventType! rangeId:u category:u color text:t globalTid:u endGlobalTid:u textId domainId:u uint64Value:u
-        int64Value doubleValue:f uint32Value int32Value:i floatValue:f jsonTextId jsonText:t""",
+    "NVTX_EVENTS": """start! end eventType! rangeId:u category:u color text:t globalTid:u endGlobalTid:u
+        textId domainId:u uint64Value:u int64Value doubleValue:f uint32Value int32Value:i floatValue:f
+        jsonTextId jsonText:t""",
     "StringIds": "id!:i value!:t",
     "TARGET_INFO_GPU": ("vmId! id! name:t busLocation:t isDiscrete:b smCount uuid:t cuDevice:i computeMajor "
                        "computeMinor"),
@@ -108,7 +111,7 @@ class Table:
         self.columns = [c for c in self.columns if c.name not in names]
 
     def value(self, row: Mapping[str, Any], column: Column) -> Any:
-        """What stands in a row: a default where nothing may be NULL, else NULL."""
+        """The value of a row without one: a default if the column is NOT NULL, else NULL."""
         found = row.get(column.name)
         if found is None and (self.default or column.is_required):
             return "" if column.kind == "t" else 0
@@ -120,7 +123,7 @@ Tables = dict[str, Table]
 
 @dataclass(frozen=True)
 class Process:
-    """A process: `host` is what stands above its pid in a globalPid, `thread` the name of its main thread."""
+    """A process: `host` is the part of a globalPid above the pid, `thread` the name of the main thread."""
 
     pid: int
     name: str = "VLLM::Worker"
@@ -133,7 +136,7 @@ class Process:
         return self.host << 48 | self.pid << 24
 
     def global_tid(self, tid: int | None = None) -> int:
-        """The id of one of its threads, the main one if not said."""
+        """The id of one of its threads, by default the main one."""
         return self.global_pid | (self.pid if tid is None else tid)
 
 
@@ -167,7 +170,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Range:
-    """A row of NVTX_EVENTS: a push/pop range unless said otherwise; `dur` None has no end, `registered` text
+    """A row of NVTX_EVENTS: by default a push/pop range; `dur` None has no end, `registered` text
     is a string id."""
 
     text: str
@@ -315,13 +318,23 @@ def tables_of(report: Report, version: Version = "2023.4", facts: Mapping[str, s
     pid_of = [p.global_pid for p in report.processes]
     for work in report.work:
         lane = {
-            "start": work.start, "end": work.start + work.dur, "deviceId": work.device, "contextId": 1, "streamId": work.stream,
-            "correlationId": work.correlation, "globalPid": pid_of[work.process], "graphNodeId": work.node, "bytes": work.bytes,
-        }  # fmt: skip
+            "start": work.start,
+            "end": work.start + work.dur,
+            "deviceId": work.device,
+            "contextId": 1,
+            "streamId": work.stream,
+            "correlationId": work.correlation,
+            "globalPid": pid_of[work.process],
+            "graphNodeId": work.node,
+            "bytes": work.bytes,
+        }
+        short_name = work.name.split("<")[0].split("(")[0].split(" ")[-1].split("::")[-1]
         name = {
-            "demangledName": string(work.name), "shortName": string(work.name.split("<")[0].split("(")[0].split(" ")[-1].split("::")[-1]),
-            **dict.fromkeys(("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "gridId"), 1), "graphId": 0 if work.node is None else 5,
-        }  # fmt: skip
+            "demangledName": string(work.name),
+            "shortName": string(short_name),
+            **dict.fromkeys(("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "gridId"), 1),
+            "graphId": 0 if work.node is None else 5,
+        }
         extra = {
             "kernel": name,
             "memcpy": {"copyKind": 1, "srcKind": 1, "dstKind": 2},
@@ -332,13 +345,15 @@ def tables_of(report: Report, version: Version = "2023.4", facts: Mapping[str, s
         made[f"CUPTI_ACTIVITY_KIND_{kind}"].rows.append(lane | extra[work.kind])
     for call in report.calls:
         made["CUPTI_ACTIVITY_KIND_RUNTIME"].rows.append({
-            "start": call.start, "end": call.start + call.dur, "globalTid": report.processes[call.process].global_tid(call.tid),
+            "start": call.start, "end": call.start + call.dur,
+            "globalTid": report.processes[call.process].global_tid(call.tid),
             "correlationId": call.correlation, "nameId": string(call.name),
         })  # fmt: skip
     for number, row in enumerate(report.ranges):
         text = {"textId": string(row.text)} if row.registered else {"text": row.text}
         made["NVTX_EVENTS"].rows.append({
-            "start": row.start, "end": None if row.dur is None else row.start + row.dur, "eventType": row.type, "domainId": row.domain,
+            "start": row.start, "end": None if row.dur is None else row.start + row.dur,
+            "eventType": row.type, "domainId": row.domain,
             "globalTid": report.processes[row.process].global_tid(row.tid), "eventId": number, **text,
         })  # fmt: skip
     for process in report.processes:

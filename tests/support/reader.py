@@ -1,4 +1,4 @@
-"""A reader process: asks one home again and again until a file appears, and says what it saw.
+"""A reader process: queries one home repeatedly until a file appears, and reports what it read.
 
 python -m tests.support.reader HOW HOME STOP: prints JSON with the number of rounds, every error, and every
 distinct answer. HOW is `query` (a question over several marts, as `stepledger query` asks it) or `plain` (one
@@ -17,13 +17,16 @@ import duckdb
 from pipeline.lake.home import Home
 from pipeline.lake.query import run_query
 
-# The rules of the run turn between two variants that file all-reduces elsewhere; within one build all these
-# agree.
+# The rules of the run alternate between two variants that classify all-reduces differently; within one build
+# all these agree.
 ONE_BUILD = """
 SELECT (SELECT rules_sha FROM run_facts WHERE run_id = 'turning') AS rules,
-    (SELECT sum(dur_ns) FROM activity WHERE run_id = 'turning' AND category = 'sampling')::BIGINT AS by_activity,
-    (SELECT sum(busy_ns) FROM step_breakdown WHERE run_id = 'turning' AND category = 'sampling')::BIGINT AS by_step,
-    (SELECT round(sum(ms_total) * 1e6) FROM kernel_breakdown WHERE run_id = 'turning' AND category = 'sampling')::BIGINT AS by_kernel,
+    (SELECT sum(dur_ns) FROM activity
+     WHERE run_id = 'turning' AND category = 'sampling')::BIGINT AS by_activity,
+    (SELECT sum(busy_ns) FROM step_breakdown
+     WHERE run_id = 'turning' AND category = 'sampling')::BIGINT AS by_step,
+    (SELECT round(sum(ms_total) * 1e6) FROM kernel_breakdown
+     WHERE run_id = 'turning' AND category = 'sampling')::BIGINT AS by_kernel,
     (SELECT count(*) FROM steps JOIN step_breakdown USING (run_id, trace_id, device, step)
      WHERE run_id = 'turning' AND category = 'sampling') AS joined
 """

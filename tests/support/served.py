@@ -23,8 +23,9 @@ MOE = (NORM, GEMM, CACHE, MLA, GEMM, ALL_REDUCE, NORM, GEMM, MARLIN_MOE, ACTIVAT
 STEP = (EMBED, ALL_REDUCE, *DENSE, *MOE, NORM, GEMM, ALL_GATHER, ARGMAX)
 """Five all-reduces of 7 us: the embedding's, two of each layer."""
 FACTS: dict[str, Any] = {
-    "layers": 2, "dense_layers": 1, "hidden_size": 7168, "experts": 64, "experts_per_token": 8, "shared_experts": 1, "moe_intermediate_size": 2048,
-    "intermediate_size": 18432, "heads": 64, "kv_lora_rank": 512, "q_lora_rank": 1536, "vocab_size": 1000, "dtype": "bfloat16",
+    "layers": 2, "dense_layers": 1, "hidden_size": 7168, "experts": 64, "experts_per_token": 8,
+    "shared_experts": 1, "moe_intermediate_size": 2048, "intermediate_size": 18432, "heads": 64,
+    "kv_lora_rank": 512, "q_lora_rank": 1536, "vocab_size": 1000, "dtype": "bfloat16",
     "weight_dtype": "int4", "tp": 2, "link": "nvlink4", "context_tokens": 100,
 }  # fmt: skip
 TABLE = "op,mode,ranks,input_bytes,us\n" + "".join(
@@ -41,12 +42,13 @@ def serve(
     run: str,
     *,
     tokens: int = 1,
+    steps: int = 3,
     table: str | None = TABLE,
     facts: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Put a run into a home: its traces at a batch, a table beside them, and what is said of it (None takes a
+    """Put a run into a home: its traces at a batch, a table beside them, and its given facts (None takes a
     fact of FACTS back)."""
-    planted = Planted(names=STEP, args={CACHE: {"grid": [tokens, 1, 1]}})
+    planted = Planted(names=STEP, steps=steps, args={CACHE: {"grid": [tokens, 1, 1]}})
     paths = []
     place = folder / run
     for rank, events in enumerate(planted.events()):
@@ -56,7 +58,7 @@ def serve(
     if table is not None:
         (place / "latency.csv").write_text(table, encoding="utf-8")
         paths.append(place / "latency.csv")
-    said = {name: value for name, value in (FACTS | dict(facts)).items() if value is not None}
-    if said:
-        describe(home, home.run_id_for(run), said)
+    given = {name: value for name, value in (FACTS | dict(facts)).items() if value is not None}
+    if given:
+        describe(home, home.run_id_for(run), given)
     assert ingest_into(home, *paths, run=run).codes == []

@@ -74,7 +74,7 @@ def insert(con: duckdb.DuckDBPyConnection, table: str, rows: Iterable[Row]) -> N
 
 
 @cache
-def _shapes() -> duckdb.DuckDBPyConnection:
+def shapes() -> duckdb.DuckDBPyConnection:
     """Every table of the warehouse with its columns, empty: the models themselves say which they are."""
     con = empty_warehouse()
     for model in models():
@@ -86,7 +86,7 @@ def _shapes() -> duckdb.DuckDBPyConnection:
 def run_model(name: str, tables: Tables, columns: str, order: str = "ALL") -> Result:
     """The rows (only `columns`) that the model `name` makes of these tables; tables not named are empty."""
     sql = next(model.sql for model in models() if model.name == name)
-    con = _shapes()
+    con = shapes()
     con.execute("BEGIN")
     try:
         for table, rows in tables.items():
@@ -98,7 +98,7 @@ def run_model(name: str, tables: Tables, columns: str, order: str = "ALL") -> Re
 
 def evaluate(expression: str, *params: Any) -> Any:
     """The value of an expression that may use the macros of sql/macros.sql and of the rules."""
-    return duck.scalar(_shapes(), f"SELECT {expression}", list(params))
+    return duck.scalar(shapes(), f"SELECT {expression}", list(params))
 
 
 def _needed(wanted: Iterable[str]) -> set[str]:

@@ -1,10 +1,10 @@
-"""Kill the command at a chosen point: a process that works on a home and dies at its n-th touch of the
+"""Kill the command at a chosen point: a process that works on a home and dies at its n-th access to the
 filesystem there.
 
 Every opening, renaming, making and removing of a file or folder of the home by Python is a point, and so is
 the moment before each COPY, since DuckDB writes past Python. `python -m tests.tools.crash --points 100`
-(`make soak`) kills the work on an inbox at a hundred points spread over ingest, build, check and export, lets
-another process go on, and compares.
+(`make soak`) kills the processing of an inbox at a hundred points spread over ingest, build, check and
+export, lets another process continue, and compares.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def filled(root: Path) -> Home:
     return home
 
 
-def work_off(home: Home) -> None:
+def process_inbox(home: Home) -> None:
     """What `stepledger run` does: ingest, build, check, export."""
     from pipeline.ingest.ingest import drain
     from pipeline.present.export import export_built
@@ -74,16 +74,16 @@ def work_off(home: Home) -> None:
 
 
 def finish(home: Home) -> None:
-    """What the next start does; exports are made again for every run, as a user would who found none."""
+    """What the next start does; every run is exported again, as a user would do who finds no export."""
     from pipeline.present.export import DEFAULT_MART, export_run
 
-    work_off(home)
+    process_inbox(home)
     for run_id in home.run_ids():
         export_run(home, run_id, DEFAULT_MART, "csv", None, wide=False)
 
 
 def contents(home: Home) -> dict[str, Any]:
-    """Everything that a home holds, but for what tells when and by which build it was made."""
+    """Everything in a home except times and ids of builds."""
     found: dict[str, Any] = {f"marts.{name}": rows for name, rows in mart_rows(home).items()}
     with opened(home) as con:
         for table in contracts("raw"):
@@ -113,7 +113,7 @@ def counted(root: Path, hit: Callable[[], None]) -> Iterator[None]:
     """Call `hit` at every point from now on; the process ends afterwards, since an audit hook stays."""
     place = os.fspath(root)
 
-    def heard(event: str, arguments: tuple[object, ...]) -> None:
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
         if event in EVENTS and any(
             isinstance(a, str) and _is_of_home(a, place) for a in map(_as_text, arguments)
         ):
@@ -124,7 +124,7 @@ def counted(root: Path, hit: Callable[[], None]) -> Iterator[None]:
     def counting(spill: Path, **options: Any) -> Any:
         return _Counting(working(spill, **options), hit)
 
-    sys.addaudithook(heard)
+    sys.addaudithook(hook)
     duck.working = counting
     yield
 
@@ -160,7 +160,7 @@ class _Counting:
         return self._con.execute(query, *rest)
 
 
-def _run(root: Path, at: int, told: Path | None) -> None:
+def _run(root: Path, at: int, count_file: Path | None) -> None:
     touched = 0
 
     def hit() -> None:
@@ -170,31 +170,31 @@ def _run(root: Path, at: int, told: Path | None) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     with counted(root, hit):
-        work_off(Home(root))
-    if told is not None:
-        told.write_text(str(touched))
+        process_inbox(Home(root))
+    if count_file is not None:
+        count_file.write_text(str(touched))
 
 
 def killed_at(root: Path, at: int) -> bool:
-    """Work off the home in a process that dies at point `at`; False if it was done before."""
+    """Process the inbox in a process that dies at point `at`; False if it finished before."""
     process = CONTEXT.Process(target=_run, args=(root, at, None))
     process.start()
     process.join()
     return process.exitcode == -signal.SIGKILL
 
 
-def points(root: Path, told: Path) -> int:
-    """Work off the home undisturbed; how many points that has."""
-    process = CONTEXT.Process(target=_run, args=(root, 0, told))
+def points(root: Path, count_file: Path) -> int:
+    """Process the inbox undisturbed, and return how many points that has."""
+    process = CONTEXT.Process(target=_run, args=(root, 0, count_file))
     process.start()
     process.join()
     if process.exitcode != 0:
         raise RuntimeError(f"undisturbed work ended with {process.exitcode}")
-    return int(told.read_text())
+    return int(count_file.read_text())
 
 
 def difference(root: Path, at: int, expected: dict[str, Any]) -> str | None:
-    """Kill at `at`, go on, and say what is not as it should be."""
+    """Kill at `at`, continue, and return what is wrong, if anything."""
     home = filled(root)
     if not killed_at(root, at):
         return f"point {at} was never reached"

@@ -1,5 +1,5 @@
 """Cut the demo traces from a recording: `python -m tests.tools.demo RECORDED.json.gz ... --into
-pipeline/demo_traces`.
+pipeline/ingest/demo_traces`.
 
 The recordings are of vLLM 0.22 serving a 61-layer DeepSeek-V3-shaped W4A16 mixture-of-experts model with
 tensor parallel 2, batch 1, CUDA graphs (folder A_nccl_graph_b1 of the captures made for this project). A few

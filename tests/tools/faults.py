@@ -21,11 +21,9 @@ import duckdb
 
 from pipeline.lake.home import Home
 from pipeline.progress import Progress
-from tests.support.homes import settled
+from tests.support.homes import HANG_S, settled
 from tests.tools.crash import CONTEXT, contents, counted, debris, filled, finish, points
 
-HANG_SECONDS = 600
-"""A guard against a hang, not a limit of speed: one piece of work takes seconds."""
 ROUNDS = 12
 KINDS = ("EIO", "ENOSPC", "EACCES", "duckdb")
 
@@ -38,10 +36,10 @@ def fault(kind: str) -> Exception:
     return OSError(number, os.strerror(number))
 
 
-def _watch(root: Path, at: int, kind: str, told: Path) -> None:
-    """A watcher that goes on until nothing is left to do; writes down what escaped it."""
+def _watch(root: Path, at: int, kind: str, result: Path) -> None:
+    """A watcher that runs until nothing is left to do, and writes the error that escaped it to `result`."""
     from pipeline.ingest import watch
-    from pipeline.ingest.ingest import ExecutionConfig
+    from pipeline.ingest.execution import ExecutionConfig
     from pipeline.ingest.quarantine import quarantined, retry
     from pipeline.present.export import export_built
 
@@ -69,22 +67,22 @@ def _watch(root: Path, at: int, kind: str, told: Path) -> None:
                 settled(home.inbox / retry(home, [name])[0])
         for _ in range(ROUNDS):
             made.cycle()
-        told.write_text("" if touched >= at else f"only {touched} points")
+        result.write_text("" if touched >= at else f"only {touched} points")
     except BaseException:
-        told.write_text(traceback.format_exc())
+        result.write_text(traceback.format_exc())
 
 
 def difference(root: Path, at: int, kind: str, expected: dict[str, Any]) -> str | None:
-    """Put an error in at `at`, and say what is not as it should be."""
+    """Inject an error at `at`, and return what is wrong, if anything."""
     home = filled(root)
-    told = root.with_name(f"{root.name}.told")
-    process = CONTEXT.Process(target=_watch, args=(root, at, kind, told))
+    result = root.with_name(f"{root.name}.result")
+    process = CONTEXT.Process(target=_watch, args=(root, at, kind, result))
     process.start()
-    process.join(HANG_SECONDS)
+    process.join(HANG_S)
     if process.is_alive():
         process.kill()
         return f"{kind} at point {at}: the watcher hangs"
-    if escaped := told.read_text():
+    if escaped := result.read_text():
         return f"{kind} at point {at}: {escaped}"
     finish(home)  # in another process, which must find the lock free
     found = contents(home)
@@ -95,14 +93,14 @@ def difference(root: Path, at: int, kind: str, expected: dict[str, Any]) -> str 
 
 
 def main() -> int:
-    """Put errors in at many points; exit 1 if any of them left a difference."""
+    """Inject errors at many points; exit 1 if any of them left a difference."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--points", type=int, default=100)
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         home = filled(folder / "undisturbed")
-        total = points(home.root, folder / "told")
+        total = points(home.root, folder / "points")
         finish(home)
         expected = contents(home)
         wanted = sorted(

@@ -45,13 +45,13 @@ SETTLE_MINUTES = 30
 
 
 def watch_with_errors(root: Path, mark: Path) -> None:
-    """The command `watch`, whose touches of the home fail at random as long as the file `mark` is there."""
+    """The command `watch`, whose accesses to the home fail at random while the file `mark` exists."""
     from pipeline.cli.app import main
 
     chance = random.Random(7)  # noqa: S311 (repeatable)
     place = f"{root}/"
 
-    def heard(event: str, arguments: tuple[object, ...]) -> None:
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
         path = arguments[0] if event in EVENTS and arguments else None
         is_ours = isinstance(path, str) and (path.startswith(place) or not path.startswith("/"))
         if is_ours and chance.randrange(ONE_IN) == 0 and os.access(mark, os.F_OK):
@@ -61,14 +61,14 @@ def watch_with_errors(root: Path, mark: Path) -> None:
     from pipeline.ingest import watch
 
     watch.RETRY_SECONDS, watch.LONGEST_RETRY_SECONDS = 2.0, 8.0  # so that minutes hold many tries
-    sys.addaudithook(heard)
+    sys.addaudithook(hook)
     sys.argv = ["stepledger", "--home", str(root), "watch", "--workers", "1"]
     main()
 
 
 _ERRORS = [os.strerror(number) for number in (errno.EIO, errno.ENOSPC, errno.EACCES, errno.EMFILE)] + [
     "its disk is full",
-    "trying again",
+    "retrying in",
 ]
 
 
@@ -202,10 +202,10 @@ def soak(folder: Path, minutes: float) -> list[str]:
     home.ensure()
     made.mkdir()
     mark.touch()
-    with log.open("wb") as said:
+    with log.open("wb") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.tools.soak", "--watch", str(home.root), str(mark)],
-            stderr=said,
+            stderr=errors,
             env=environment(),
         )
     dropped, samples = Droppings(home, made), []

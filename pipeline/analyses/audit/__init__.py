@@ -1,1 +1,1 @@
-"""Collectives of a step against what the layout asks for."""
+"""Collectives of a step compared with what the layout requires."""

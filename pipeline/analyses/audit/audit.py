@@ -1,5 +1,5 @@
-"""All-reduce audit: collectives per step as integers by kind and position, held against what the model's
-layout asks for."""
+"""All-reduce audit: collectives per step as integers by kind and position, compared with what the model's
+layout requires."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 import duckdb
 
-from pipeline import duck
-from pipeline.analyses.audit.calls import Count, Wanted, calls_sql, deviating, shown, spread
-from pipeline.analyses.audit.expected import Expected, Layout, expected, place_text, without_places
-from pipeline.analyses.audit.layout import Key, Said, layout_of, said_of, shapes_of, stages_of
+from pipeline.analyses import sql
+from pipeline.analyses.audit.calls import Count, Expectation, deviating, evidence, prepare, spread
+from pipeline.analyses.audit.expected import Expected, Layout, expected, position_text, without_positions
+from pipeline.analyses.audit.layout import ShapeKey, known_facts, layout_of, shapes_of, stages_of
 from pipeline.analyses.audit.totals import totals
 from pipeline.analyses.report import Report
 from pipeline.errors import UsageError
@@ -51,29 +51,22 @@ DEVIATIONS = (
 
 @dataclass(frozen=True)
 class _Source:
-    """One source of a run: its layout, and the SQL that tells its calls."""
+    """One source of a run: its layout, its complete steps, and what each shape of them should hold."""
 
     run_id: str
     source: str
-    said: Said
     layout: Layout
-    calls: str
     notes: list[str]
-    steps: dict[Key, int]
-    rows: dict[Key, list[Expected]]
-    unproven: list[Key]
-    unjudged: list[Key]
+    steps: dict[ShapeKey, int]
+    rows: dict[ShapeKey, list[Expected]]
+    unproven: list[ShapeKey]
+    unjudged: list[ShapeKey]
 
 
 def audit(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Report]:
-    """Counts against the expectation, what deviates, and the cheap explanations. Raises UsageError for a run
+    """Counts against the expectation, what deviates, and the simple explanations. Raises UsageError for a run
     without complete steps."""
-    sources = [
-        r[0]
-        for r in duck.rows(
-            con, "SELECT DISTINCT source FROM steps WHERE run_id = ? AND is_complete ORDER BY 1", [run_id]
-        )
-    ]
+    sources = [row[0] for row in sql.rows(con, "audit/sources", run_id=run_id)]
     if not sources:
         raise UsageError(
             f"run {run_id} has no complete step, so nothing can be counted per step; record with the "
@@ -92,7 +85,7 @@ def audit(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Report]:
     if not deviations:
         closing.insert(
             0,
-            "none, in what is judged"
+            "none among the judged steps"
             if closing
             else "none: each complete step holds what was expected, at every position",
         )
@@ -100,9 +93,8 @@ def audit(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Report]:
         closing.insert(
             0,
             (
-                "us_per_step: the extra calls' part of the time that all calls at their position take in "
-                "these "
-                "steps"
+                "us_per_step: the share of the extra calls in the time of all calls at their position "
+                "in these steps"
             ),
         )
     ruled_out = totals(con, run_id, sources)
@@ -117,7 +109,7 @@ def audit(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Report]:
             notes,
         ),
         Report(
-            "What deviates: extra calls, and missing ones as negative numbers",
+            "Deviations: extra calls, and missing calls as negative numbers",
             DEVIATIONS,
             deviations,
             closing,
@@ -130,8 +122,8 @@ def _closing(one: _Source) -> list[str]:
     """What of the complete steps was not judged, or not by position."""
     notes = [
         (
-            f"not judged: {_step_text(key)} ({one.source}), whose layers neither the order of kernels nor "
-            "run_config tells"
+            f"not judged: {_step_text(key)} ({one.source}), whose layers neither the order of kernels "
+            "nor run_config gives"
         )
         for key in one.unjudged
     ]
@@ -141,106 +133,112 @@ def _closing(one: _Source) -> list[str]:
 
 
 def _source(con: duckdb.DuckDBPyConnection, run_id: str, source: str) -> _Source:
-    said = said_of(con, run_id, source)
-    layout, notes = layout_of(said, **shown(con, run_id, source))
+    known = known_facts(con, run_id, source)
+    layout, notes = layout_of(known, **evidence(con, run_id, source))
     stages = stages_of(con, run_id, source, layout)
-    shapes, unproven, more = shapes_of(con, run_id, source, stages, said, layout)
-    calls = calls_sql(run_id, source, stages, exchanges=layout.exchanges, coarse=unproven)
+    shapes, unproven, more = shapes_of(con, run_id, source, stages, known, layout)
+    prepare(con, run_id, source, stages, exchanges=layout.exchanges, unplaced=unproven)
     rows = {
-        key: without_places(expected(layout, s)) if key in unproven else expected(layout, s)
+        key: without_positions(expected(layout, s)) if key in unproven else expected(layout, s)
         for key, s in shapes.items()
     }
-    steps = {
-        row[:3]: row[3]
-        for row in duck.rows(
-            con, f"WITH {calls} SELECT stage, phase, graph_tokens, count(*) FROM one GROUP BY ALL"
-        )
-    }
+    steps = {row[:3]: row[3] for row in sql.rows(con, "audit/step_counts")}
     unjudged = sorted(steps.keys() - rows.keys(), key=_order)
     if unjudged:
         more.append(
-            "steps without an expectation are counted only: say `stepledger describe RUN --layers N` where "
-            "the order of kernels proves no layers"
+            "steps without an expectation are only counted: run `stepledger describe RUN layers=N` "
+            "where the order of kernels proves no layers"
         )
-    return _Source(
-        run_id, source, said, layout, calls, notes + more, steps, rows, sorted(unproven, key=_order), unjudged
-    )
+    return _Source(run_id, source, layout, notes + more, steps, rows, sorted(unproven, key=_order), unjudged)
 
 
 def _counts(con: duckdb.DuckDBPyConnection, one: _Source) -> list[tuple[Any, ...]]:
-    """Rows of each shape of step: the expected ones, those nobody expects, and the whole step by kind."""
-    by_part, by_what = spread(con, one.calls, "part, what"), spread(con, one.calls, "what")
-    kinds_of_part, kinds_of_step = (
-        spread(con, one.calls, "part, what, kind"),
-        spread(con, one.calls, "what, kind"),
-    )
+    """Rows of each shape of step: the expected ones, unexpected ones, and the whole step by kind."""
+    by_part, by_operation = spread(con, "part", "operation"), spread(con, "operation")
+    kinds_of_part = spread(con, "part", "operation", "kind")
+    kinds_of_step = spread(con, "operation", "kind")
     rows: list[tuple[Any, ...]] = []
     for key in sorted(one.steps, key=_order):
         wanted = one.rows.get(key, [])
         head = (one.source, key[0] if one.layout.pp > 1 else None, _step_text(key))
         for row in wanted:
-            rows.append((*head, one.steps[key], *_cells(row, by_part.get((*key, row.part, row.what)))))
+            rows.append((*head, one.steps[key], *_cells(row, by_part.get((*key, row.part, row.operation)))))
             rows += _by_kind(
-                head, place_text(row.part, None), row.what, kinds_of_part, (*key, row.part, row.what)
+                head,
+                position_text(row.part, None),
+                row.operation,
+                kinds_of_part,
+                (*key, row.part, row.operation),
             )
-        known = {(row.part, row.what) for row in wanted}
-        for (part, what), count in sorted(
+        known = {(row.part, row.operation) for row in wanted}
+        for (part, operation), count in sorted(
             (k[3:], c) for k, c in by_part.items() if k[:3] == key and k[3:] not in known
         ):
             if part == "unknown" and not wanted:
-                continue  # the rows of the whole step below say the same
+                continue  # the rows of the whole step below hold the same
             reason = "not expected" if wanted else ""
             rows.append(
                 (
                     *head,
                     count.steps,
-                    place_text(part, None),
-                    what,
+                    position_text(part, None),
+                    operation,
                     ", ".join(count.kinds),
                     0 if wanted else None,
                     *_numbers(count),
                     reason,
                 )
             )
-        told = {row.what for row in wanted if row.part in {"unknown", "any"}}
-        for (what,), count in sorted(
-            (k[3:], c) for k, c in by_what.items() if k[:3] == key and k[3] not in told
+        whole_step = {row.operation for row in wanted if row.part in {"unknown", "any"}}
+        for (operation,), count in sorted(
+            (k[3:], c) for k, c in by_operation.items() if k[:3] == key and k[3] not in whole_step
         ):
-            total = _total([row for row in wanted if row.what == what])
+            total = _total([row for row in wanted if row.operation == operation])
             rows.append(
                 (
                     *head,
                     count.steps,
                     "whole step",
-                    what,
+                    operation,
                     count.kinds[0] if len(count.kinds) == 1 else "all",
                     total if wanted else None,
                     *_numbers(count),
                     "",
                 )
             )
-            rows += _by_kind(head, "whole step", what, kinds_of_step, (*key, what))
+            rows += _by_kind(head, "whole step", operation, kinds_of_step, (*key, operation))
     return rows
 
 
 def _by_kind(
-    head: tuple[Any, ...], where: str, what: str, counts: dict[tuple[Any, ...], Count], key: tuple[Any, ...]
+    head: tuple[Any, ...],
+    where: str,
+    operation: str,
+    counts: dict[tuple[Any, ...], Count],
+    key: tuple[Any, ...],
 ) -> list[tuple[Any, ...]]:
     """A row for each kind (nccl, custom, fused_norm, ...) where there is more than one."""
     found = sorted((k[-1], count) for k, count in counts.items() if k[:-1] == key)
     return [
-        (*head, count.steps, where, what, kind, None, *_numbers(count), "")
+        (*head, count.steps, where, operation, kind, None, *_numbers(count), "")
         for kind, count in found
         if len(found) > 1
     ]
 
 
 def _cells(row: Expected, count: Count | None) -> tuple[Any, ...]:
-    where = place_text(row.part, row.layers[0] if row.layers and row.places == 1 else None).replace(
-        ", by layer", f" in {row.places} layers"
+    where = position_text(row.part, row.layers[0] if row.layers and row.positions == 1 else None).replace(
+        ", by layer", f" in {row.positions} layers"
     )
     kinds = ", ".join(count.kinds) if count else ""
-    return (where, row.what, kinds, row.text(), *(_numbers(count) if count else (0, 0, 0, None)), row.reason)
+    return (
+        where,
+        row.operation,
+        kinds,
+        row.text(),
+        *(_numbers(count) if count else (0, 0, 0, None)),
+        row.reason,
+    )
 
 
 def _numbers(count: Count) -> tuple[Any, ...]:
@@ -251,52 +249,58 @@ def _total(rows: Iterable[Expected]) -> str:
     low = high = 0
     is_open = False
     for row in rows:
-        low += row.low * row.places
+        low += row.low * row.positions
         is_open |= row.high is None
-        high += (row.high or 0) * row.places
+        high += (row.high or 0) * row.positions
     return f"{low}+" if is_open else str(low) if low == high else f"{low}-{high}"
 
 
 def _deviations(con: duckdb.DuckDBPyConnection, one: _Source) -> list[tuple[Any, ...]]:
     """Every position at which some complete step holds more or fewer calls than expected."""
-    found = spread(con, one.calls, "part, layer, what")
-    wanted: list[Wanted] = []
-    for key, rows in one.rows.items():
-        cells = {
-            (row.part, layer, row.what): (row.low, row.high)
-            for row in rows
-            for layer in (row.layers or (None,))
-        }
-        cells |= {k[3:]: (0, 0) for k in found if k[:3] == key and k[3:] not in cells}
-        for (part, layer, what), (low, high) in cells.items():
-            count = found.get((*key, part, layer, what))
-            least, most = (count.least, count.most) if count else (0, 0)
-            if least < low or (high is not None and most > high):
-                wanted.append(Wanted(*key, part, layer, what, low, high))
     made = []
-    for row in deviating(con, one.calls, wanted):
-        stage, phase, tokens, part, layer, what, low, high, calls, extra, steps, first, rank, us, kinds = row
-        text = Expected(part, what, None, low, high, "").text()
-        head = (one.source, stage if one.layout.pp > 1 else None, _step_text((stage, phase, tokens)))
+    for row in deviating(con, _broken(con, one)):
+        key = row["stage"], row["phase"], row["graph_tokens"]
+        us = row["us_per_step"]
         made.append(
             (
-                *head,
-                place_text(part, layer),
-                what,
-                ", ".join(k for k in kinds or () if k),
-                text,
-                calls,
-                extra,
-                steps,
+                one.source,
+                row["stage"] if one.layout.pp > 1 else None,
+                _step_text(key),
+                position_text(row["part"], row["layer"]),
+                row["operation"],
+                ", ".join(kind for kind in row["kinds"] or () if kind),
+                Expected(row["part"], row["operation"], None, row["low"], row["high"], "").text(),
+                row["calls"],
+                row["extra"],
+                row["steps"],
                 round(us, 3) if us else None,
-                first,
-                rank,
+                row["first_step"],
+                row["first_rank"],
             )
         )
     return made
 
 
-def _step_text(key: Key) -> str:
+def _broken(con: duckdb.DuckDBPyConnection, one: _Source) -> list[Expectation]:
+    """Expectations that not every complete step meets."""
+    found = spread(con, "part", "layer", "operation")
+    broken: list[Expectation] = []
+    for key, rows in one.rows.items():
+        cells = {
+            (row.part, layer, row.operation): (row.low, row.high)
+            for row in rows
+            for layer in (row.layers or (None,))
+        }
+        cells |= {k[3:]: (0, 0) for k in found if k[:3] == key and k[3:] not in cells}
+        for (part, layer, operation), (low, high) in cells.items():
+            count = found.get((*key, part, layer, operation))
+            least, most = (count.least, count.most) if count else (0, 0)
+            if least < low or (high is not None and most > high):
+                broken.append(Expectation(*key, part, layer, operation, low, high))
+    return broken
+
+
+def _step_text(key: ShapeKey) -> str:
     _, phase, tokens = key
     return (
         f"{phase}, no graph"
@@ -305,5 +309,5 @@ def _step_text(key: Key) -> str:
     )
 
 
-def _order(key: Key) -> tuple[Any, ...]:
+def _order(key: ShapeKey) -> tuple[Any, ...]:
     return key[0], key[1] != "decode", key[1], key[2] if key[2] is not None else -1

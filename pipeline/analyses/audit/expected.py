@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from pipeline.text import counted
+
 
 @dataclass(frozen=True)
 class Layout:
     """How one model is spread over ranks. Sizes are ranks; `shared_apart`: the shared expert's sum is reduced
-    by a call of its own."""
+    by its own call."""
 
     tp: int = 1
     dp: int = 1
@@ -43,31 +45,31 @@ class Shape:
 
 @dataclass(frozen=True)
 class Expected:
-    """One row: `what` in `part` of the step, in each of `layers` (None: once), from `low` to `high` calls
-    (None: or more) a place."""
+    """One row: `operation` in `part` of the step, in each of `layers` (None: once), from `low` to `high`
+    calls (None: or more) a position."""
 
     part: str
-    what: str
+    operation: str
     layers: tuple[int, ...] | None
     low: int
     high: int | None
     reason: str
 
     @property
-    def places(self) -> int:
-        """How many places in a step it stands for."""
+    def positions(self) -> int:
+        """How many positions of a step it covers."""
         return 1 if self.layers is None else len(self.layers)
 
     def text(self) -> str:
         """The calls in a step: 61, 0-1, 1+."""
-        low = self.low * self.places
+        low = self.low * self.positions
         if self.high is None:
             return f"{low}+"
-        return str(low) if self.high == self.low else f"{low}-{self.high * self.places}"
+        return str(low) if self.high == self.low else f"{low}-{self.high * self.positions}"
 
 
 def expected(layout: Layout, shape: Shape) -> list[Expected]:
-    """The rows of one shape of step. A place without a row should hold no collective."""
+    """The rows of one shape of step. A position without a row should hold no collective."""
     if shape.is_draft:
         return _drafts(layout, shape)
     every = tuple(range(shape.layers))
@@ -95,13 +97,14 @@ def expected(layout: Layout, shape: Shape) -> list[Expected]:
             )
         )
     rows += _logits(layout, shape) + _drafts(layout, shape) + _pipeline(layout, shape)
-    return [row for row in rows if row.places and row.high != 0]
+    return [row for row in rows if row.positions and row.high != 0]
 
 
 def _tensor_parallel(
     layout: Layout, shape: Shape, every: tuple[int, ...], moe: tuple[int, ...], dense: tuple[int, ...]
 ) -> list[Expected]:
-    """One all-reduce behind the embedding and two a layer; data-parallel attention (tp 1) reduces nothing."""
+    """One all-reduce after the embedding and two per layer; data-parallel attention (tp 1) reduces
+    nothing."""
     if layout.tp == 1:
         return []
     rows = []
@@ -123,11 +126,11 @@ def _tensor_parallel(
             every,
             1,
             1,
-            "one a layer: attention's output projection is split",
+            "one per layer: attention's output projection is split",
         )
     )
     rows.append(
-        Expected("after_mlp", "all-reduce", dense, 1, 1, "one a dense layer: its down projection is split")
+        Expected("after_mlp", "all-reduce", dense, 1, 1, "one per dense layer: its down projection is split")
     )
     if layout.exchanges:
         rows.append(
@@ -137,7 +140,7 @@ def _tensor_parallel(
                 moe,
                 0,
                 1,
-                "tensor parallel beside expert exchange: engines differ, one a layer at most",
+                "tensor parallelism with expert exchange: engines differ, at most one per layer",
             )
         )
     elif layout.shared_apart:
@@ -148,7 +151,7 @@ def _tensor_parallel(
                 moe,
                 2,
                 2,
-                "two a MoE layer: the experts' sum, and the shared expert's apart",
+                "two per MoE layer: the experts' sum, and that of the shared expert",
             )
         )
     else:
@@ -157,18 +160,18 @@ def _tensor_parallel(
             if layout.ep > 1
             else "experts' down projections are split"
         )
-        rows.append(Expected("after_moe", "all-reduce", moe, 1, 1, f"one a MoE layer: {how}"))
+        rows.append(Expected("after_moe", "all-reduce", moe, 1, 1, f"one per MoE layer: {how}"))
     return rows
 
 
 def _sequence_parallel(
     layout: Layout, shape: Shape, every: tuple[int, ...], moe: tuple[int, ...], dense: tuple[int, ...]
 ) -> list[Expected]:
-    """Every all-reduce taken apart: reduce-scatter, the norm on a part of the tokens, all-gather."""
+    """Every all-reduce split: reduce-scatter, the norm on a part of the tokens, all-gather."""
     if layout.tp == 1:
         return []
     split = "sequence parallel: reduce-scatter instead of all-reduce"
-    gather = "sequence parallel: all-gather behind the norm"
+    gather = "sequence parallel: all-gather after the norm"
     rows = []
     if shape.stage == 0:
         rows.append(Expected("before_layers", "reduce-scatter", None, 1, 1, f"embedding; {split}"))
@@ -196,19 +199,20 @@ def _logits(layout: Layout, shape: Shape) -> list[Expected]:
 
 
 def _drafts(layout: Layout, shape: Shape) -> list[Expected]:
-    """A draft pass is a small model of its own: embedding, two a layer, logits."""
+    """A draft pass is a small model of its own: embedding, two per layer, logits."""
     if layout.tp == 1 or not shape.draft_passes:
         return []
     calls = shape.draft_passes * (1 + 2 * layout.draft_layers)
-    text = f"{shape.draft_passes} draft passes of {layout.draft_layers} layers"
+    passes = counted(shape.draft_passes, "draft pass", "draft passes")
+    text = f"{passes} of {counted(layout.draft_layers, 'layer')}"
     return [
-        Expected("draft", "all-reduce", None, calls, calls, f"{text}: embedding and two a layer each"),
+        Expected("draft", "all-reduce", None, calls, calls, f"{text}: embedding and two per layer each"),
         Expected("draft", "all-gather", None, shape.draft_passes, shape.draft_passes, f"{text}: logits each"),
     ]
 
 
 def _pipeline(layout: Layout, shape: Shape) -> list[Expected]:
-    """Stages hand hidden states on; how many tensors that are is the engine's choice."""
+    """Stages pass hidden states on; how many tensors that are is the engine's choice."""
     if layout.pp == 1:
         return []
     sides = (shape.stage > 0) + (shape.stage < layout.pp - 1)
@@ -219,43 +223,45 @@ def _pipeline(layout: Layout, shape: Shape) -> list[Expected]:
             None,
             sides,
             None,
-            f"stage {shape.stage} of {layout.pp}: hidden states from and to its neighbours",
+            f"stage {shape.stage} of {layout.pp}: hidden states from and to its neighbors",
         )
     ]
     if shape.stage > 0 and layout.tp > 1:
         rows.append(
             Expected(
-                "before_layers", "all-gather", None, 0, None, "what was received in parts may be gathered"
+                "before_layers", "all-gather", None, 0, None, "tensors that arrive in parts may be gathered"
             )
         )
     return rows
 
 
-def without_places(rows: list[Expected]) -> list[Expected]:
+def without_positions(rows: list[Expected]) -> list[Expected]:
     """The same rows for a step whose layers are not proven: one row for each kind of call, for the whole
     step."""
     merged: dict[str, Expected] = {}
     for row in rows:
-        low, high = row.low * row.places, None if row.high is None else row.high * row.places
-        part = "any" if row.what == "send/receive" else "draft" if row.part == "draft" else "unknown"
-        key = f"{part} {row.what}"
-        text = f"{row.text()} {_PLACE[row.part]}"
+        low, high = row.low * row.positions, None if row.high is None else row.high * row.positions
+        part = "any" if row.operation == "send/receive" else "draft" if row.part == "draft" else "unknown"
+        key = f"{part} {row.operation}"
+        text = f"{row.text()} {_POSITIONS[row.part]}"
         if key in merged:
             before = merged[key]
             most = None if high is None or before.high is None else before.high + high
             merged[key] = replace(before, low=before.low + low, high=most, reason=f"{before.reason}, {text}")
         else:
-            merged[key] = Expected(part, row.what, None, low, high, text)
+            merged[key] = Expected(part, row.operation, None, low, high, text)
     return list(merged.values())
 
 
-_PLACE = {
-    "before_layers": "before the layers", "before_attention": "before attention", "after_attention": "after attention", "after_mlp": "after MLP",
-    "after_moe": "after MoE", "moe": "around the experts", "after_layers": "after the layers", "draft": "in draft passes", "any": "between stages",
+_POSITIONS = {
+    "before_layers": "before the layers", "before_attention": "before attention",
+    "after_attention": "after attention", "after_mlp": "after MLP", "after_moe": "after MoE",
+    "moe": "around the experts", "after_layers": "after the layers", "draft": "in draft passes",
+    "any": "between stages",
 }  # fmt: skip
 
 
-def place_text(part: str, layer: int | None) -> str:
+def position_text(part: str, layer: int | None) -> str:
     """A position in words."""
     if part == "before_layers":
         return "before the first layer"
@@ -265,4 +271,4 @@ def place_text(part: str, layer: int | None) -> str:
         return "draft passes"
     if part in {"unknown", "any"}:
         return "whole step"
-    return f"layer {layer} {_PLACE[part]}" if layer is not None else f"{_PLACE[part]}, by layer"
+    return f"layer {layer} {_POSITIONS[part]}" if layer is not None else f"{_POSITIONS[part]}, by layer"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 RESAMPLES = 2000
 LEAST_STEPS = 5
-"""Fewer steps than this on a side say nothing about how steps vary: five against five is the least that any
+"""Fewer steps than this on a side are too few to tell how steps vary: five against five is the least that any
 test by rank can tell at 1 %."""
 LEVEL = 0.95
 _Z = 1.959964

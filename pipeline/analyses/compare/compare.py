@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 
-from pipeline import duck
+from pipeline.analyses import sql
 from pipeline.analyses.compare.bootstrap import LEAST_STEPS, RESAMPLES
 from pipeline.analyses.compare.changes import LEAST_NOISE, WALL, WHOLE, RowChange, table
 from pipeline.analyses.compare.comparable import facts, in_words, is_other_work, verdict_report
@@ -23,11 +23,12 @@ from pipeline.analyses.report import Report
 from pipeline.errors import UsageError
 from pipeline.lake.home import Home
 from pipeline.lake.reading import find_run, reading, stable
+from pipeline.text import counted
 
 COLUMNS = (
-    "row", "before_ms", "after_ms", "delta_ms", "low_ms", "high_ms", "delta_pct", "noise_ms", "q", "change", "calls_before", "calls_after",
-    "exposed_before_ms", "exposed_after_ms", "exposed_change", "floor_before_ms", "floor_after_ms", "wait_before_ms", "wait_after_ms",
-    "share_before", "share_after",
+    "row", "before_ms", "after_ms", "delta_ms", "low_ms", "high_ms", "delta_pct", "noise_ms", "q",
+    "change", "calls_before", "calls_after", "exposed_before_ms", "exposed_after_ms", "exposed_change",
+    "floor_before_ms", "floor_after_ms", "wait_before_ms", "wait_after_ms", "share_before", "share_after",
 )  # fmt: skip
 
 _FIRST = (
@@ -44,7 +45,7 @@ _FIRST = (
     "calls_before",
     "calls_after",
 )
-"""Columns of the table that people read; the others stand in one of their own."""
+"""Columns of the table that people read; the others are in a second table."""
 
 
 def compare(
@@ -62,8 +63,8 @@ def compare(
     something is slower by more than `fail_over` (a fraction), beyond noise: wall, or a rollup.
 
     `noise`: repeated captures of `a`. `wide`: one table of all columns, for programs; else two that fit on a
-    screen. Raises UsageError for runs that failed their checks, other work without `anyway`, and what cannot
-    be judged.
+    screen. Raises UsageError for runs that failed their checks, different work without `anyway`, and what
+    cannot be judged.
     """
 
     def read() -> tuple[list[Report], bool]:
@@ -103,26 +104,19 @@ def fail_limit(text: str) -> float:
 
 
 def passed_checks(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> list[str]:
-    """Raises UsageError where a run failed its checks; returns a note on those that nobody checked."""
+    """Raises UsageError where a run failed its checks; returns a note on those that are not checked."""
     unchecked = []
     for run_id in dict.fromkeys(run_ids):
-        verdicts = {row[0] for row in duck.rows(con, "SELECT verdict FROM runs WHERE run_id = ?", [run_id])}
+        verdicts = {row[0] for row in sql.rows(con, "compare/verdicts", run_id=run_id)}
         if "fail" in verdicts:
-            failed = duck.rows(
-                con,
-                'SELECT DISTINCT q."check" FROM quality AS q JOIN run_facts AS f ON q.run_id = f.run_id AND '
-                "q.build_id = f.build_id "
-                "WHERE q.run_id = ? AND NOT q.is_passed AND q.severity = 'fail' ORDER BY 1",
-                [run_id],
-            )
-            names = ", ".join(row[0] for row in failed)
+            names = ", ".join(row[0] for row in sql.rows(con, "compare/failed_checks", run_id=run_id))
             raise UsageError(
-                f"run {run_id} failed its checks ({names}): its numbers are not compared; see `stepledger "
-                f"check --run {run_id}`"
+                f"run {run_id} failed its checks ({names}): its numbers are not compared; see "
+                f"`stepledger check {run_id}`"
             )
         if "unchecked" in verdicts:
             unchecked.append(run_id)
-    return [f"not checked: {', '.join(unchecked)} (say `stepledger check`)"] if unchecked else []
+    return [f"not checked: {', '.join(unchecked)} (run `stepledger check`)"] if unchecked else []
 
 
 def _compared(
@@ -138,15 +132,14 @@ def _compared(
     run_ids = [find_run(con, name) for name in (a, b)]
     repeats = [find_run(con, name) for name in noise]
     if len({*run_ids, *repeats}) < 2 + len(repeats):
-        raise UsageError("a run is named twice; a run says nothing about itself")
+        raise UsageError("a run is named twice: cannot compare a run with itself")
     notes = passed_checks(con, [*run_ids, *repeats])
     keys = chosen([phases_of(con, run_id) for run_id in run_ids], run_ids, phase)
     before, after = (sample_of(con, run_id, *key) for run_id, key in zip(run_ids, keys, strict=True))
     known = facts(before, after, workload_of(con, before), workload_of(con, after))
     if is_other_work(known) and not anyway:
         raise UsageError(
-            f"{run_ids[0]} and {run_ids[1]} are not compared: {in_words(known)}; say --anyway to compare "
-            "them all the same"
+            f"{run_ids[0]} and {run_ids[1]} are not compared: {in_words(known)}; use --anyway to compare them"
         )
     others = [_repeat(con, before, run_id) for run_id in repeats]
     rows = table(before, after, others)
@@ -159,7 +152,7 @@ def _compared(
         *_assumptions(before, after, repeats),
         *notes,
     ]
-    title = f"{before.phase} step, {before.run_id} against {after.run_id}: {in_words(known)}"
+    title = f"{before.phase} step, {before.run_id} -> {after.run_id}: {in_words(known)}"
     return [
         Report(title, COLUMNS, [_cells(row, before, after) for row in rows], notes),
         verdict_report(known),
@@ -168,23 +161,23 @@ def _compared(
 
 
 def _repeat(con: duckdb.DuckDBPyConnection, before: Sample, run_id: str) -> Sample:
-    """A repeated capture of the first side. Raises UsageError where it did other work."""
+    """A repeated capture of the first side. Raises UsageError where it did different work."""
     known = phases_of(con, run_id)
     if (before.source, before.phase) not in known:
         raise UsageError(
-            f"run {run_id} is no repeat of {before.run_id}: it has no {before.phase} step from "
+            f"run {run_id} is not a repeat of {before.run_id}: it has no {before.phase} step from "
             f"{before.source}"
         )
     side = sample_of(con, run_id, before.source, before.phase)
     found = facts(before, side, workload_of(con, before), workload_of(con, side))
     if is_other_work(found):
-        raise UsageError(f"run {run_id} is no repeat of {before.run_id}: {in_words(found)}")
+        raise UsageError(f"run {run_id} is not a repeat of {before.run_id}: {in_words(found)}")
     return side
 
 
 def _over(rows: Sequence[RowChange], limit: float | None) -> tuple[bool, list[str]]:
     """Is wall, or a rollup, slower by more than the limit and beyond noise? Raises UsageError where nothing
-    can be judged: silence is no pass."""
+    can be judged: no verdict is not a pass."""
     if limit is None:
         return False, []
     judged = [row for row in rows if row.name != WHOLE and row.change != "not judged"]
@@ -204,7 +197,7 @@ def _over(rows: Sequence[RowChange], limit: float | None) -> tuple[bool, list[st
 
 
 def _relative(row: RowChange) -> str:
-    return f" ({row.delta / row.before:+.1%})" if row.before else " (there was none)"
+    return f" ({row.delta / row.before:+.1%})" if row.before else " (was 0)"
 
 
 def _cells(row: RowChange, before: Sample, after: Sample) -> list[Any]:
@@ -240,31 +233,28 @@ def _part(waiting: WaitingTime | None, part: str) -> float | None:
 
 def _assumptions(before: Sample, after: Sample, repeats: Sequence[str]) -> list[str]:
     notes = [
-        f"{side.run_id}: {side.steps} {side.phase} steps of {side.ranks} ranks from {side.source}"
-        + _left_out(side)
+        f"{side.run_id}: {counted(side.steps, side.phase + ' step')} of {counted(side.ranks, 'rank')} "
+        f"from {side.source}" + _left_out(side)
         for side in (before, after)
     ]
     notes += [
         (
-            "ms: median over steps of the mean over ranks; exposed: each instant booked once; shares are of "
-            "all "
-            "GPU time"
+            "ms: median over steps of the mean over ranks; exposed: each instant counted once; shares "
+            "are of all GPU time"
         ),
         (
             f"low and high: 95 % interval of the difference, block bootstrap over steps ({RESAMPLES} "
-            "resamples, "
-            "widened where steps are few)"
+            "resamples, widened where steps are few)"
         ),
         _noise_words(before, repeats),
         (
-            "a change is beyond noise and, over all rollups, a false discovery with a chance under "
-            f"{LIMIT:.0%} "
-            "(q, Benjamini-Hochberg)"
+            f"a change is beyond noise and has a false-discovery rate under {LIMIT:.0%} over all "
+            "rollups (q, Benjamini-Hochberg)"
         ),
-        "floor and wait of collectives: what they take on the last rank to arrive, and the rest",
+        "floor and wait of collectives: the time on the rank that arrives last, and the rest",
     ]
     if any(side.steps < LEAST_STEPS for side in (before, after)):
-        notes.append(f"not judged: fewer than {LEAST_STEPS} steps on a side tell nothing about noise")
+        notes.append(f"not judged: fewer than {LEAST_STEPS} steps on a side are too few to estimate noise")
     return notes
 
 

@@ -1,4 +1,4 @@
-"""False discoveries: of many rows held against chance at once, which remain."""
+"""False discoveries: of many rows tested at once, which differences remain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that appeared, vanished or changed their name at the same place of the step: what an upgrade or
+"""Kernels that appeared, vanished or changed their name at the same position in the step: what an upgrade or
 another build did."""
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import duckdb
 from pipeline.analyses.compare.positions import AFTER_LAYERS, BEFORE_LAYERS, Kernel, kernels_of, where
 from pipeline.analyses.compare.sample import Sample
 from pipeline.analyses.report import Report
+from pipeline.text import counted
 
 What = Literal["renamed", "appeared", "vanished", "more calls", "fewer calls"]
 COLUMNS = ("what", "category", "role", "where", "calls", "before", "after", "ms_before", "ms_after")
@@ -27,7 +28,7 @@ _Known = tuple[str, str | None]
 
 @dataclass(frozen=True)
 class Changed:
-    """One change at one place; `before` or `after` is None where there was nothing."""
+    """One change at one position; `before` or `after` is None where there was nothing."""
 
     what: What
     before: Kernel | None
@@ -35,31 +36,31 @@ class Changed:
 
     @property
     def kernel(self) -> Kernel:
-        """The one that tells its place."""
+        """The one that has the position."""
         found = self.after or self.before
         assert found is not None  # noqa: S101 (one of them is there)
         return found
 
 
 def changes(before: Iterable[Kernel], after: Iterable[Kernel]) -> list[Changed]:
-    """What is not the same, place by place. A name in place of another: first of the same kind and role
+    """What differs, position by position. A name instead of another: first of the same kind and role
     between the same neighbours, then of the same kind and role, then of any kind between the same
     neighbours."""
-    was, now = _by_place(before), _by_place(after)
+    was, now = _by_position(before), _by_position(after)
     found: list[Changed] = []
-    for place in sorted(was.keys() | now.keys()):
-        found += _at_place(was.get(place, []), now.get(place, []))
+    for position in sorted(was.keys() | now.keys()):
+        found += _at_position(was.get(position, []), now.get(position, []))
     return found
 
 
-def _by_place(kernels: Iterable[Kernel]) -> dict[int, list[Kernel]]:
+def _by_position(kernels: Iterable[Kernel]) -> dict[int, list[Kernel]]:
     found: dict[int, list[Kernel]] = defaultdict(list)
     for kernel in kernels:
-        found[kernel.place].append(kernel)
-    return {place: sorted(those, key=_position) for place, those in found.items()}
+        found[kernel.position].append(kernel)
+    return {position: sorted(those, key=_order) for position, those in found.items()}
 
 
-def _at_place(was: list[Kernel], now: list[Kernel]) -> list[Changed]:
+def _at_position(was: list[Kernel], now: list[Kernel]) -> list[Changed]:
     calls_was, calls_now = ({(k.name, k.role): k.calls for k in side} for side in (was, now))
     gone = [k for k in was for _ in range(k.calls - calls_now.get((k.name, k.role), 0))]
     come = [k for k in now for _ in range(k.calls - calls_was.get((k.name, k.role), 0))]
@@ -86,24 +87,24 @@ def _without_unproven(gone: list[Kernel], come: list[Kernel]) -> tuple[list[Kern
     unproven, come = _pair([k for k in gone if k.role is None], come, lambda k: k.name, [])
     settled = [k for k in come if k.role is not None]
     proven, come = _pair(proven, [k for k in come if k.role is None], lambda k: k.name, [])
-    return sorted(proven + unproven, key=_position), sorted(settled + come, key=_position)
+    return sorted(proven + unproven, key=_order), sorted(settled + come, key=_order)
 
 
-def _position(kernel: Kernel) -> tuple[float, str]:
+def _order(kernel: Kernel) -> tuple[float, str]:
     return kernel.pos, kernel.name
 
 
 def _neighbours(kernels: list[Kernel], common: set[_Known]) -> dict[int, tuple[_Known | None, _Known | None]]:
-    """For each kernel (by its id) the nearest ones before and behind it that both sides have, by name and
+    """For each kernel (by its id) the nearest ones before and after it that both sides have, by name and
     role."""
     known = [(k.name, k.role) for k in kernels]
-    behind: list[_Known | None] = [None] * len(known)
+    following: list[_Known | None] = [None] * len(known)
     for at in range(len(known) - 2, -1, -1):
-        behind[at] = known[at + 1] if known[at + 1] in common else behind[at + 1]
+        following[at] = known[at + 1] if known[at + 1] in common else following[at + 1]
     found: dict[int, tuple[_Known | None, _Known | None]] = {}
     before: _Known | None = None
     for at, kernel in enumerate(kernels):
-        found[id(kernel)] = (before, behind[at])
+        found[id(kernel)] = (before, following[at])
         before = known[at] if known[at] in common else before
     return found
 
@@ -124,7 +125,7 @@ def _pair(
             found.append(Changed("renamed", kernel, partners.pop(alike.index(max(alike)))))
         else:
             left.append(kernel)
-    return left, sorted((k for those in waiting.values() for k in those), key=_position)
+    return left, sorted((k for those in waiting.values() for k in those), key=_order)
 
 
 def _shared(one: str, other: str) -> int:
@@ -138,25 +139,28 @@ def renamed_report(con: duckdb.DuckDBPyConnection, before: Sample, after: Sample
     """All changes, layers put together, longest first; and sentences for all-reduces of another kind."""
     was, now = (kernels_of(con, side, is_whole=False) for side in (before, after))
     notes = [
-        "usual step: a name counts at a place as often as in most steps, on the rank that has most of it"
+        "usual step: a kernel counts at a position as often as in most steps, on the rank with most of it"
     ]
     unproven = [
         side.run_id
         for side, those in ((before, was), (after, now))
-        if not any(BEFORE_LAYERS < k.place < AFTER_LAYERS for k in those)
+        if not any(BEFORE_LAYERS < k.position < AFTER_LAYERS for k in those)
     ]
     if unproven:
         was, now = (kernels_of(con, side, is_whole=True) for side in (before, after))
         notes.append(
-            f"the order of kernels proves no layers in run {', '.join(unproven)}: names are compared over "
-            "the whole step"
+            f"the order of kernels identifies no layers in run {', '.join(unproven)}: kernels are "
+            "compared over the whole step"
         )
     found = changes(was, now)
     rows = _rows(found)
     if not rows:
-        notes.insert(0, "none: the same names, as often, at the same places")
+        notes.insert(0, "none: the same kernels, equally often, at the same positions")
     return Report(
-        "Kernels that appeared, vanished or changed name at the same place of the step", COLUMNS, rows, notes
+        "Kernels that appeared, vanished or changed name at the same position in the step",
+        COLUMNS,
+        rows,
+        notes,
     ), kind_sentences(found)
 
 
@@ -179,13 +183,22 @@ def _rows(found: list[Changed]) -> list[list[Any]]:
             for side in ([c.before for c in those], [c.after for c in those])
         ]
         rows.append(
-            [what, category, role, where(c.kernel.place for c in those), len(those), name_was, name_now, *ms]
+            [
+                what,
+                category,
+                role,
+                where(c.kernel.position for c in those),
+                len(those),
+                name_was,
+                name_now,
+                *ms,
+            ]
         )
     return sorted(rows, key=lambda row: (-max(row[7] or 0, row[8] or 0), row[0], row[5] or "", row[6] or ""))
 
 
 def kind_sentences(found: Iterable[Changed]) -> list[str]:
-    """All-reduces that are made by other means than before: custom ones that fell back to NCCL among them."""
+    """All-reduces by another kind of kernel than before: custom ones that fell back to NCCL among them."""
     counts: dict[tuple[str, str], int] = defaultdict(int)
     for one in found:
         if one.before and one.after and one.before.category == one.after.category == "allreduce":
@@ -195,9 +208,7 @@ def kind_sentences(found: Iterable[Changed]) -> list[str]:
         if was == now:
             continue
         verb = "fell back to" if was == "custom" and now == "nccl" else "became"
-        texts.append(
-            f"{_kind(was)} all-reduce {verb} {_kind(now)} in {calls} call{'s' * (calls != 1)} of a step"
-        )
+        texts.append(f"{_kind(was)} all-reduce {verb} {_kind(now)} in {counted(calls, 'call')} per step")
     return texts
 
 

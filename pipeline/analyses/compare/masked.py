@@ -8,9 +8,9 @@ from typing import Literal
 
 Change = Literal["higher", "lower", "within noise", "not judged"]
 LEAST_RISE, LEAST_SHARE = 0.02, 0.10
-"""A share that rose by less than 2 points, or is still under 10 %, is no bottleneck that came to light."""
+"""A share that rose by less than 2 points, or is still under 10 %, is no masked bottleneck."""
 WIDEST_NOISE = 0.10
-"""Where noise is more than this part of a row's time, "unchanged within noise" would say nothing."""
+"""Where noise is more than this part of a row's time, "unchanged within noise" has no meaning."""
 MOST_SENTENCES = 3
 _WORDS = {"AllReduce": "all-reduce"}
 _KEPT = ("MoE", "GEMM")
@@ -82,13 +82,13 @@ def _sentence(cause: Moved, row: Moved, *, is_same_batch: bool) -> str:
     if doubts:
         return f"{begin}: its share rose ({', '.join(doubts)})"
     return (
-        f"{begin}, its ms, calls and exposed time unchanged within noise at the same batch: it was "
-        "masked, not created"
+        f"{begin}, its ms, calls and exposed time unchanged within noise at the same batch: it was masked, "
+        "not created"
     )
 
 
 def _doubts(row: Moved, *, is_same_batch: bool) -> list[str]:
-    """Why a row may have changed itself, or why that cannot be told."""
+    """Why a row may have changed itself, or why that is unknown."""
     doubts = []
     if row.change == "not judged" or row.exposed_change == "not judged":
         doubts.append("too few steps to tell noise")
@@ -100,7 +100,7 @@ def _doubts(row: Moved, *, is_same_batch: bool) -> list[str]:
         )
         doubts.append(f"{which} changed")
     elif row.noise_ms > WIDEST_NOISE * max(row.before_ms, row.after_ms):
-        doubts.append(f"noise of {row.noise_ms:.3f} ms hides what it did itself")
+        doubts.append(f"noise of {row.noise_ms:.3f} ms hides any change of its own")
     if row.calls_before is None or row.calls_before != row.calls_after:
         doubts.append("its calls changed")
     if not is_same_batch:

@@ -1,5 +1,5 @@
-"""What a comparison says in words: a masked bottleneck, waiting apart from the floor, a context that nobody
-told."""
+"""A comparison in words: a masked bottleneck, waiting separate from the floor, an unknown
+context."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.analyses.compare.masked import Moved, milliseconds, sentences
 from pipeline.analyses.compare.sample import Sample
 
 _SEVERAL = {"Cast and quantize", "Everything else"}
-"""Rows whose categories are spoken of by their own names."""
+"""Rows whose categories are named instead of the row."""
 
 
 def in_short(rows: Sequence[RowChange], before: Sample, after: Sample, known: Sequence[Fact]) -> list[str]:
@@ -27,12 +27,21 @@ def in_short(rows: Sequence[RowChange], before: Sample, after: Sample, known: Se
 def _masked(rows: Sequence[RowChange], before: Sample, after: Sample, known: Sequence[Fact]) -> list[str]:
     moved = [
         Moved(
-            row.name, row.before, row.after, row.noise, row.change, row.exposed or "not judged", before.share(row.name), after.share(row.name),
-            before.calls.get(row.name), after.calls.get(row.name), _part_of(row, before, after),
+            row.name,
+            row.before,
+            row.after,
+            row.noise,
+            row.change,
+            row.exposed or "not judged",
+            before.share(row.name),
+            after.share(row.name),
+            before.calls.get(row.name),
+            after.calls.get(row.name),
+            _part_of(row, before, after),
         )
         for row in rows
         if row.is_rollup
-    ]  # fmt: skip
+    ]
     return sentences(
         moved,
         is_same_batch=all(
@@ -56,11 +65,11 @@ def _part_of(row: RowChange, before: Sample, after: Sample) -> str | None:
 
 
 def _waiting_words(rows: Sequence[RowChange], before: Sample, after: Sample) -> list[str]:
-    """For rows of communication: what of a change was waiting, or that this cannot be told."""
+    """For rows of communication: how much of a change was waiting, or that it cannot be separated."""
     texts = []
     for row in rows:
         sides = [side.waiting.get(row.name) for side in (before, after)]
-        told = [found for found in sides if found is not None]
+        known_sides = [found for found in sides if found is not None]
         refusals = [
             f"{side.run_id} ({found.refusal})"
             for side, found in zip((before, after), sides, strict=True)
@@ -68,27 +77,27 @@ def _waiting_words(rows: Sequence[RowChange], before: Sample, after: Sample) -> 
         ]
         if refusals:
             texts.append(
-                f"{row.name}: waiting cannot be told apart in run {', '.join(refusals)}; see `stepledger "
+                f"{row.name}: waiting cannot be separated in run {', '.join(refusals)}; see `stepledger "
                 "ranks`"
             )
-        elif len(told) == 2 and row.change in {"higher", "lower"}:
-            floor = round(median(told[1].floor) - median(told[0].floor), 3) + 0.0
-            wait = round(median(told[1].wait) - median(told[0].wait), 3) + 0.0
+        elif len(known_sides) == 2 and row.change in {"higher", "lower"}:
+            floor = round(median(known_sides[1].floor) - median(known_sides[0].floor), 3) + 0.0
+            wait = round(median(known_sides[1].wait) - median(known_sides[0].wait), 3) + 0.0
             texts.append(
-                f"{row.name} {'rose' if row.delta > 0 else 'fell'} by {milliseconds(abs(row.delta))} ms: "
-                f"waiting {wait:+.3f}, floor {floor:+.3f}"
+                f"{row.name} {'rose' if row.delta > 0 else 'fell'} by {milliseconds(abs(row.delta))} "
+                f"ms: waiting {wait:+.3f}, floor {floor:+.3f}"
             )
     return texts
 
 
 def _context_words(rows: Sequence[RowChange], known: Sequence[Fact]) -> list[str]:
-    """Attention that changed where nobody says how long the context was."""
-    is_unknown = any(fact.name == "context" and fact.verdict == "not known" for fact in known)
+    """Attention that changed where the context is unknown."""
+    is_unknown = any(fact.name == "context" and fact.verdict == "unknown" for fact in known)
     if is_unknown and any(row.name == "Attention" and row.change in {"higher", "lower"} for row in rows):
         return [
             (
-                "Attention changed, and the context is not known on both sides: it may be the context (say "
-                "context_tokens)"
+                "Attention changed, and the context is not known for both runs: the context may have "
+                "changed (give context_tokens)"
             )
         ]
     return []

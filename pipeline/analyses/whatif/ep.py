@@ -12,12 +12,12 @@ from pipeline.analyses.latency import Curve
 Mode = Literal["tp_ep", "dp_ep", "tp_attn_a2a"]
 MODES: dict[Mode, str] = {
     "tp_ep": (
-        "tensor-parallel attention, experts shared out: every all-reduce stays, experts keep their "
-        "whole width"
+        "tensor-parallel attention, experts distributed: every all-reduce stays, experts keep their "
+        "full width"
     ),
     "dp_ep": (
-        "data-parallel attention, experts shared out: every all-reduce goes, each MoE layer gathers and "
-        "scatters tokens"
+        "data-parallel attention, experts distributed: no all-reduce is left, each MoE layer gathers "
+        "and scatters tokens"
     ),
     "tp_attn_a2a": (
         "tensor-parallel attention, two all-to-alls for each MoE layer's all-reduce; attention's "
@@ -30,7 +30,7 @@ TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 @dataclass(frozen=True)
 class Compute:
-    """GPU time of a traced step that is no communication, ms. `attention_load`: share of the memory's
+    """GPU time of a traced step without communication, ms. `attention_load`: share of the memory's
     bandwidth that attention uses."""
 
     moe_ms: float
@@ -69,7 +69,7 @@ class Case:
         return self.traced_tokens * self.token_bytes
 
     def removed_calls(self) -> int:
-        """All-reduces of a step that go."""
+        """All-reduces of a step that are removed."""
         return {"tp_ep": 0, "dp_ep": self.calls, "tp_attn_a2a": self.moe_calls}[self.mode]
 
 
@@ -101,9 +101,9 @@ class Estimate:
 def messages(case: Case, tokens: int, ops: tuple[str, ...]) -> list[tuple[str, Interval]]:
     """What one MoE layer exchanges: operation, and the bytes that a rank puts in at least and at most.
 
-    all-gather: its own tokens; reduce-scatter: sums for everybody's. all-to-all: its tokens once, up to one
-    copy for each distinct remote rank of a token (as the input of an even exchange, of which 1/N stays at
-    home).
+    all-gather: its own tokens; reduce-scatter: sums for the tokens of all ranks. all-to-all: its tokens once,
+    up to one copy for each distinct remote rank of a token (as the input of an even exchange, of which 1/N
+    stays on the rank).
     """
     own = tokens * case.token_bytes
     made = []
@@ -124,23 +124,23 @@ def communication(
 ) -> Estimate:
     """Communication of a step at some tokens per rank, now and after. Table latencies are scaled by the
     traced all-reduce over the table's at the traced size: at least without waiting, at most as it was."""
-    everybody = case.global_tokens(tokens)
+    global_tokens = case.global_tokens(tokens)
     allreduce = curves["all_reduce"]
     reference = allreduce.at(case.traced_bytes(), extrapolate=extrapolate)
-    here = allreduce.at(everybody * case.token_bytes, extrapolate=extrapolate)
+    here = allreduce.at(global_tokens * case.token_bytes, extrapolate=extrapolate)
     if reference is None or here is None:
-        return Estimate(tokens, everybody, outside="all_reduce of that size is outside the table")
+        return Estimate(tokens, global_tokens, outside="all_reduce of that size is outside the table")
     growth = here / reference
     scale = (case.call_us.low / reference, case.call_us.high / reference)
     added = NOTHING
     for op, size in messages(case, tokens, ops):
         low, high = (curves[op].at(end, extrapolate=extrapolate) for end in (size.low, size.high))
         if low is None or high is None:
-            return Estimate(tokens, everybody, outside=f"{op} of that size is outside the table")
+            return Estimate(tokens, global_tokens, outside=f"{op} of that size is outside the table")
         added += Interval(min(low, high), max(low, high)).times(*scale).times(case.moe_layers / 1e3)
     now = case.allreduce_ms * growth
     removed = now if case.mode == "dp_ep" else case.removed_calls() * case.call_us.high * growth / 1e3
-    return Estimate(tokens, everybody, now, removed, added, formulas.replaced(now, removed, added))
+    return Estimate(tokens, global_tokens, now, removed, added, formulas.replaced(now, removed, added))
 
 
 def with_compute(case: Case, row: Estimate, points: dict[str, Curve]) -> Estimate:

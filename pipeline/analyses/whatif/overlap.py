@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import duckdb
 
-from pipeline import duck
+from pipeline.analyses import sql
 from pipeline.analyses.formulas import overlap_ceiling
 from pipeline.analyses.report import Report
-from pipeline.analyses.step_facts import COMMUNICATION, StepFacts, step_facts
+from pipeline.analyses.step_facts import StepFacts, step_facts
 from pipeline.errors import UsageError
+from pipeline.models.rules import communication_rollups
+from pipeline.text import counted
 
 _COLUMNS = (
     "compute_ms",
@@ -52,22 +54,21 @@ def overlap_reports(
     Raises UsageError where there is nothing to split, or the other run is not at half the batch."""
     facts = step_facts(con, run_id)
     if facts.requests is None:
-        raise UsageError(f"run {run_id}: how many requests its decode steps serve is not known")
+        raise UsageError(f"run {run_id}: the number of requests per decode step is unknown")
     if facts.requests < 2:
         raise UsageError(f"run {run_id} serves batch 1: nothing to split")
     whole, half = _exposed(con, facts), None
     notes = [
         (
-            f"{facts.steps} decode steps of batch {facts.requests}, {facts.source}; exposed time, so what is "
-            "hidden already is not counted again"
+            f"{counted(facts.steps, 'decode step')} of batch {facts.requests}, {facts.source}; exposed "
+            "time, so time that is already hidden is not counted again"
         ),
         (
             "overlapped = max(2C, 2M), C and M at half batch: each half computes while the other "
-            "communicates, "
-            "on disjoint resources"
+            "communicates, on disjoint resources"
         ),
     ]
-    title = "ceiling, ignores the split's cost: half the batch taken for half the time"
+    title = "ceiling that ignores the cost of the split, assuming that half the batch takes half the time"
     if half_run_id is not None:
         other = step_facts(con, half_run_id)
         if other.requests is None or other.requests * 2 != facts.requests:
@@ -88,15 +89,12 @@ def _pair(halves: Halves) -> tuple[float, float]:
 
 def _exposed(con: duckdb.DuckDBPyConnection, facts: StepFacts) -> Halves:
     """Medians over complete steps and ranks of exposed time."""
-    found = duck.rows(
+    found = sql.one(
         con,
-        f"WITH step AS (SELECT coalesce(sum(b.exposed_ns) FILTER (WHERE b.rollup IN {COMMUNICATION}), 0) AS "
-        "talk, sum(b.exposed_ns) AS whole "
-        "FROM step_breakdown AS b JOIN steps AS s ON b.run_id = s.run_id AND b.trace_id = s.trace_id AND "
-        "b.device = s.device AND b.step = s.step "
-        "WHERE s.run_id = $1 AND s.source = $2 AND s.phase = $3 AND s.is_complete GROUP BY s.trace_id, "
-        "s.device, s.step) "
-        "SELECT median(whole - talk) / 1e6, median(talk) / 1e6 FROM step",
-        [facts.run_id, facts.source, facts.phase],
+        "whatif/exposed",
+        run_id=facts.run_id,
+        source=facts.source,
+        phase=facts.phase,
+        communication=list(communication_rollups()),
     )
-    return Halves(float(found[0][0]), float(found[0][1]))
+    return Halves(float(found["compute_ms"]), float(found["communication_ms"]))

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 import duckdb
 
-from pipeline import duck
+from pipeline.analyses import sql
 from pipeline.analyses.formulas import breakeven_acceptance, emitted_tokens
 from pipeline.analyses.latency import Curve
 from pipeline.analyses.report import Report
-from pipeline.analyses.step_facts import COMMUNICATION, StepFacts, main_allreduce, step_facts
+from pipeline.analyses.step_facts import StepFacts, main_allreduce, step_facts
 from pipeline.errors import UsageError
+from pipeline.models.rules import communication_rollups
+from pipeline.text import counted
 
 ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)
 _COLUMNS = (
@@ -68,49 +70,43 @@ def speculate_reports(
 ) -> list[Report]:
     """Speculative decoding in the first run's batch; the other runs are the same model at other batches.
     `draft_ms`: one draft pass as measured (else from draft_layers). Raises UsageError where one batch is all
-    there is, or nothing tells the draft's cost."""
+    there is, or the draft's cost is unknown."""
     if any(k < 1 for k in drafts) or (draft_ms is not None and draft_ms < 0):
-        raise UsageError("drafts are 1 or more, and their time is not below 0")
+        raise UsageError("the number of drafts is at least 1, and their time at least 0")
     runs = [step_facts(con, run_id) for run_id in run_ids]
     first = runs[0]
     if first.tokens is None:
-        raise UsageError(f"run {first.run_id}: the tokens of its decode steps are not known")
+        raise UsageError(f"run {first.run_id}: the number of tokens per decode step is unknown")
     curve = _curve(con, runs)
+    if not curve.points:
+        raise UsageError("no run has decode steps with a wall time and known tokens")
     if len(curve.points) < 2 and not extrapolate:
         raise UsageError(
-            (
-                f"only steps of {curve.points[0][0]:.0f} tokens were measured: name a run of the same model "
-                "at "
-                "a "
-                "larger batch too, or say --extrapolate"
-            )
-            if curve.points
-            else "no run has decode steps with a wall time and known tokens"
+            f"only steps of {counted(round(curve.points[0][0]), 'token')} were measured: name a run of "
+            "the same model at a larger batch too, or use --extrapolate"
         )
-    pass_ms, how = (draft_ms, "as said") if draft_ms is not None else _draft(con, first)
+    pass_ms, how = (draft_ms, "as given") if draft_ms is not None else _draft(con, first)
     made = [(k, guess(curve, first.tokens, k, pass_ms, extrapolate=extrapolate)) for k in drafts]
     if all(found is None for _, found in made):
         raise UsageError(
-            f"verifying takes {first.tokens * (min(drafts) + 1)} tokens and more, and steps were measured "
-            f"from {curve.points[0][0]:.0f} to "
-            f"{curve.points[-1][0]:.0f}: name runs at larger batches, or say --extrapolate"
+            f"verifying takes at least {first.tokens * (min(drafts) + 1)} tokens, and steps were "
+            f"measured from {curve.points[0][0]:.0f} to {curve.points[-1][0]:.0f}: name runs at larger "
+            "batches, or use --extrapolate"
         )
     measured = ", ".join(f"{tokens:.0f}: {ms:.3f} ms" for tokens, ms in curve.points)
     notes = [
         (
-            f"plain steps and verify passes: median wall of decode steps by tokens, {measured}; between them "
-            "on "
-            "a straight line in logarithms"
+            f"plain steps and verify passes: median wall of decode steps by tokens, {measured}; "
+            "interpolated linearly in logarithms"
         ),
         f"one draft pass takes {pass_ms:.3f} ms ({how}); k of them run one after another",
         (
-            "tokens of a verify pass: (1 - a^(k+1)) / (1 - a), each draft accepted with the same probability "
-            "a, "
-            "independently"
+            "tokens of a verify pass: (1 - a^(k+1)) / (1 - a), each draft accepted with the same "
+            "probability a, independently"
         ),
         (
-            "experts: a verify pass reads those of all its tokens, as the measured batch did for as many "
-            "requests"
+            "experts: a verify pass reads those of all its tokens, as the measured batch did for as "
+            "many requests"
         ),
     ]
     if extrapolate:
@@ -149,14 +145,7 @@ def _curve(con: duckdb.DuckDBPyConnection, runs: Sequence[StepFacts]) -> Curve:
     """Median wall of decode steps of all runs, by tokens (padded where a graph was replayed)."""
     points: dict[float, list[float]] = {}
     for facts in runs:
-        for tokens, ms in duck.rows(
-            con,
-            "SELECT coalesce(graph_tokens, generation_tokens) AS tokens, median(wall_ns) / 1e6 FROM steps "
-            "WHERE run_id = $1 AND source = $2 "
-            "AND phase = 'decode' AND is_complete AND next_phase = 'decode' AND wall_ns IS NOT NULL GROUP BY "
-            "tokens HAVING tokens > 0 ORDER BY ALL",
-            [facts.run_id, facts.source],
-        ):
+        for tokens, ms in sql.rows(con, "whatif/decode_curve", run_id=facts.run_id, source=facts.source):
             points.setdefault(float(tokens), []).append(float(ms))
     return Curve(
         "step", tuple((tokens, sum(ms) / len(ms)) for tokens, ms in sorted(points.items())), "decode steps"
@@ -166,14 +155,14 @@ def _curve(con: duckdb.DuckDBPyConnection, runs: Sequence[StepFacts]) -> Curve:
 def _draft(con: duckdb.DuckDBPyConnection, facts: StepFacts) -> tuple[float, str]:
     if facts.config.get("draft_layers") is None or facts.config.get("layers") is None:
         raise UsageError(
-            f"run {facts.run_id}: nothing tells what a draft costs; say draft_layers and layers, or "
+            f"run {facts.run_id}: the cost of a draft is unknown; give draft_layers and layers, or use "
             "--draft-ms"
         )
     layers, own = facts.config["layers"], facts.config["draft_layers"]
-    compute = sum(facts.ms(name) for name in facts.rollups if name not in COMMUNICATION)
+    compute = sum(facts.ms(name) for name in facts.rollups if name not in communication_rollups())
     is_parallel = "AllReduce" in facts.rollups
     call_us = main_allreduce(con, facts)["us_p50"] if is_parallel else 0.0
     talk = ", its own all-reduces and logits gather" if is_parallel else ""
     return draft_pass_ms(
         own, layers, compute, call_us
-    ), f"{own} of {layers} layers of compute{talk}; its layers taken to be like the model's"
+    ), f"{own} of {layers} layers of compute{talk}; assuming its layers are like the model's"

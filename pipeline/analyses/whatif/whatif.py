@@ -1,5 +1,5 @@
-"""What if the experts were shared out: a traced step and a latency table to a step with expert parallelism,
-with every assumption."""
+"""What if the experts were distributed: from a traced step and a latency table to a step with expert
+parallelism, with every assumption."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Any, Literal
 
 import duckdb
 
-from pipeline import duck
-from pipeline.analyses import formulas
+from pipeline.analyses import formulas, sql
 from pipeline.analyses.bandwidth import attention_load
 from pipeline.analyses.formulas import Interval
 from pipeline.analyses.latency import Curve, LatencyTable, table_of
 from pipeline.analyses.report import Report
-from pipeline.analyses.step_facts import COMMUNICATION, StepFacts, main_allreduce, step_facts
+from pipeline.analyses.step_facts import StepFacts, main_allreduce, step_facts
 from pipeline.analyses.whatif.ep import (
     MODES,
     TOKENS,
@@ -28,11 +27,14 @@ from pipeline.analyses.whatif.ep import (
 from pipeline.analyses.whatif.overlap import overlap_reports
 from pipeline.analyses.whatif.speculate import speculate_reports
 from pipeline.errors import UsageError
+from pipeline.models.rules import communication_rollups
+from pipeline.text import counted
 
 Exchange = Literal["ag_rs", "a2a"]
 _COLUMNS = (
-    "tokens_per_rank", "global_tokens", "now_ms", "removed_ms", "added_ms_low", "added_ms_high", "after_ms_low", "after_ms_high",
-    "now_us_per_token", "after_us_per_token_low", "after_us_per_token_high", "verdict", "remark",
+    "tokens_per_rank", "global_tokens", "now_ms", "removed_ms", "added_ms_low", "added_ms_high",
+    "after_ms_low", "after_ms_high", "now_us_per_token", "after_us_per_token_low",
+    "after_us_per_token_high", "verdict", "remark",
 )  # fmt: skip
 
 __all__ = ["ep_reports", "overlap_reports", "speculate_reports"]
@@ -52,7 +54,7 @@ def ep_reports(
     experts are known.
 
     `table`: a file or another run with latencies (else this run's own); `load`: fullest rank over mean, as
-    measured. Raises UsageError for facts that are not said and operations that the table lacks.
+    measured. Raises UsageError for facts that are not given and operations that the table lacks.
     """
     facts = step_facts(con, run_id)
     call = main_allreduce(con, facts)
@@ -62,7 +64,7 @@ def ep_reports(
     curves = {op: latencies.need(op, case.ranks) for op in ("all_reduce", *ops)}
     rows = [communication(case, tokens, curves, ops, extrapolate=extrapolate) for tokens in TOKENS]
     if all(row.outside for row in rows):
-        raise UsageError(f"{latencies.name}: {rows[0].outside}; measure it, or say --extrapolate")
+        raise UsageError(f"{latencies.name}: {rows[0].outside}; measure it, or use --extrapolate")
     notes = _assumptions(case, facts, call, latencies, curves, ops, rows, extrapolate=extrapolate)
     title = f"{mode} on {case.ranks} ranks, {MODES[mode]}. COMMUNICATION ALONE"
     remarks = {row.tokens: _remark(case, row.tokens, curves, ops) for row in rows}
@@ -80,7 +82,7 @@ def ep_reports(
             title,
             _COLUMNS,
             reports[0].rows,
-            [*reports[0].notes, "compute is left out: experts and experts_per_token are not said"],
+            [*reports[0].notes, "compute is left out: experts and experts_per_token are not given"],
         )
     return reports
 
@@ -89,32 +91,28 @@ def _case(
     con: duckdb.DuckDBPyConnection, facts: StepFacts, call: dict[str, Any], mode: Mode, load: float | None
 ) -> Case:
     if facts.tokens is None:
-        raise UsageError(f"run {facts.run_id}: the tokens of its decode steps are not known")
+        raise UsageError(f"run {facts.run_id}: the number of tokens per decode step is unknown")
     if call["ranks"] is None:
         raise UsageError(
-            f"run {facts.run_id}: how many ranks an all-reduce joins is not known; say tp, or groups"
+            f"run {facts.run_id}: the number of ranks in an all-reduce is unknown; give tp or groups"
         )
     if load is not None and load < 1:
         raise UsageError(f"a load factor is the fullest rank over the mean: {load} is below 1")
     config = facts.config
-    seen = duck.dicts(
-        con,
-        "WITH step AS (SELECT trace_id, step, count(*) FILTER (WHERE part = 'after_moe') AS moe, max(layer) "
-        "+ 1 AS layers "
-        "FROM collectives WHERE run_id = $1 AND source = $2 AND phase = $3 AND category = 'allreduce' AND "
-        "NOT is_half GROUP BY ALL) "
-        "SELECT mode(moe) AS moe, mode(layers) AS layers FROM step",
-        [facts.run_id, facts.source, facts.phase],
-    )[0]
+    seen = sql.one(con, "whatif/layers", run_id=facts.run_id, source=facts.source, phase=facts.phase)
     layers = config.get("layers") or seen["layers"]
     dense = config.get("dense_layers")
-    moe_layers = layers - dense if layers and dense is not None else seen["moe"]
+    moe_layers = layers - dense if layers and dense is not None else seen["after_moe"]
     if not layers or not moe_layers:
-        raise UsageError(f"run {facts.run_id}: its MoE layers are not known; say layers and dense_layers")
+        raise UsageError(f"run {facts.run_id}: its MoE layers are unknown; give layers and dense_layers")
     experts, top_k = config.get("experts"), config.get("experts_per_token")
     if experts and experts % call["ranks"]:
-        raise UsageError(f"{experts} experts cannot be shared out evenly over {call['ranks']} ranks")
-    other = [name for name in facts.rollups if name not in {*COMMUNICATION, "MoE GEMM", "GEMM", "Attention"}]
+        raise UsageError(f"{experts} experts cannot be distributed evenly over {call['ranks']} ranks")
+    other = [
+        name
+        for name in facts.rollups
+        if name not in {*communication_rollups(), "MoE GEMM", "GEMM", "Attention"}
+    ]
     return Case(
         mode=mode,
         ranks=call["ranks"],
@@ -124,7 +122,7 @@ def _case(
         experts=experts,
         top_k=top_k,
         calls=facts.rollups["AllReduce"]["calls_mode"],
-        moe_calls=seen["moe"] or moe_layers,
+        moe_calls=seen["after_moe"] or moe_layers,
         traced_tokens=facts.tokens,
         allreduce_ms=facts.ms("AllReduce"),
         call_us=Interval(min(call["floor_us"], call["us_p50"]), call["us_p50"]),
@@ -155,11 +153,11 @@ def _ops(mode: Mode, latencies: LatencyTable, ranks: int, exchange: Exchange | N
 def _cells(row: Estimate) -> list[Any]:
     if row.outside:
         return [row.tokens, row.global_tokens, *[None] * 9, f"refused: {row.outside}"]
-    said = "same" if row.is_same else {True: "EP wins", False: "EP loses", None: "open"}[row.verdict]
+    verdict = "same" if row.is_same else {True: "EP wins", False: "EP loses", None: "open"}[row.verdict]
     each = row.global_tokens / 1e3
     times = (row.now_ms, row.removed_ms, row.added.low, row.added.high, row.after.low, row.after.high)
     per_token = (row.now_ms / each, row.after.low / each, row.after.high / each)
-    return [row.tokens, row.global_tokens, *(round(value, 3) for value in (*times, *per_token)), said]
+    return [row.tokens, row.global_tokens, *(round(value, 3) for value in (*times, *per_token)), verdict]
 
 
 def _remark(case: Case, tokens: int, curves: dict[str, Curve], ops: tuple[str, ...]) -> str:
@@ -186,14 +184,14 @@ def _marks(rows: list[Estimate], curves: dict[str, Curve], ops: tuple[str, ...])
             )
         else:
             notes.append(
-                f"cliff of {op}: none in the measured range (latency never grows {formulas.CLIFF:.0f} times "
-                "faster than bytes)"
+                f"cliff of {op}: none in the measured range (latency never grows {formulas.CLIFF:.0f} "
+                "times faster than bytes)"
             )
     return [*notes, crossover_note(rows)]
 
 
 def crossover_note(rows: list[Estimate]) -> str:
-    """Where sharing experts out begins or ceases to pay, in words."""
+    """Where distributing the experts begins or ceases to pay, in words."""
     verdicts = {row.tokens: row.verdict for row in rows}
     changes = formulas.crossover(list(verdicts), verdicts.__getitem__)
     if not changes:
@@ -221,7 +219,7 @@ def _assumptions(
     low, high = case.call_us.low, case.call_us.high
     before = (
         f"{case.traced_tokens} tokens before is {case.allreduce_ms:.2f} ms of all-reduces "
-        f"({facts.steps} {facts.phase} steps, {facts.source})"
+        f"({counted(facts.steps, facts.phase + ' step')}, {facts.source})"
     )
     scaled = (
         f"the trace's kernel at that size, {low:.2f} us without waiting ({call['floor_source']}) to "
@@ -230,9 +228,7 @@ def _assumptions(
     notes = [
         (
             f"after = before - removed + added; at {before}, and {case.removed_calls()} of {case.calls} "
-            "calls "
-            "of "
-            f"{high:.2f} us go"
+            f"calls of {high:.2f} us are removed"
         ),
         f"latencies: {latencies.name} ({what}), {reference:.2f} us at the traced size; scaled by {scaled}",
         *counted_note(case, rows),
@@ -244,13 +240,13 @@ def _assumptions(
         )
     if case.mode == "tp_attn_a2a":
         notes.append(
-            "every rank holds every token here, so a dispatch needs no bytes: the first all-to-all is an "
-            "upper bound"
+            "every rank holds every token here, so a dispatch needs no bytes: the first all-to-all is "
+            "an upper bound"
         )
     if case.mode == "tp_ep":
         notes.append("no call is added or removed; experts' shapes and balance change (see the second table)")
     if not all(curve.are_ranks_known for curve in curves.values()):
-        notes.append(f"the table does not say how many ranks took part: taken to be {case.ranks}")
+        notes.append(f"the table does not give the number of ranks: assuming {case.ranks}")
     if extrapolate:
         notes.append("EXTRAPOLATED: below the table its shortest latency, above it in proportion to bytes")
     return notes
@@ -260,17 +256,17 @@ def _attention(case: Case) -> str:
     load = case.compute.attention_load if case.compute else None
     if load is None:
         return (
-            "not here: how near it is to the memory's bandwidth is not known (context_tokens, "
+            "not here: how close it is to the memory's bandwidth is unknown (give context_tokens, "
             "kv_lora_rank, hbm_gbps)"
         )
     return (
-        f"from {case.traced_tokens / load:.0f} tokens on, where it fills the memory's bandwidth "
-        f"({load:.1%} of it at {case.traced_tokens})"
+        f"from {case.traced_tokens / load:.0f} tokens on, where it fills the memory's bandwidth ({load:.1%} "
+        f"of it at {case.traced_tokens})"
     )
 
 
 def counted_note(case: Case, rows: list[Estimate]) -> list[str]:
-    """What counting calls alone would say: calls x the time of one leave out longer calls and other
+    """What counting calls alone gives: calls x the time of one leave out longer calls and other
     all-reduces, which stay."""
     counted = case.calls * case.call_us.high / 1e3
     left_out = case.allreduce_ms - counted
@@ -279,25 +275,24 @@ def counted_note(case: Case, rows: list[Estimate]) -> list[str]:
         return []
     own = formulas.replaced(counted, row.removed_ms, row.added)
     instead = (
-        f"starting from {case.calls} x {case.call_us.high:.2f} us = {counted:.2f} ms instead would "
-        f"give {own.low:.2f} to {own.high:.2f} ms"
+        f"starting from {case.calls} x {case.call_us.high:.2f} us = {counted:.2f} ms instead would give "
+        f"{own.low:.2f} to {own.high:.2f} ms"
     )
     whole = f"from all {case.allreduce_ms:.2f} ms it is {row.after.low:.2f} to {row.after.high:.2f} ms"
     return [f"{instead}: that leaves out the {left_out:.2f} ms of all-reduces that are not in it; {whole}"]
 
 
 def _rules(case: Case, points: dict[str, Curve], rows: list[Estimate]) -> list[str]:
-    said = (
-        f"{case.load:g} (said)"
+    load = (
+        f"{case.load:g} (given)"
         if case.load
         else f"{formulas.load_factor((case.top_k or 1) * rows[0].global_tokens, case.ranks):.2f} at first"
     )
     return [
         "sum of GPU time by kind: idle and overlap are left out",
         (
-            "experts: time follows the distinct experts read, E (1 - (1 - k/E)^T), uniform routing; the "
-            "fullest "
-            f"rank takes 1 to {said} times the mean"
+            "experts: time follows the distinct experts read, E (1 - (1 - k/E)^T), uniform routing; "
+            f"the fullest rank takes 1 to {load} times the mean"
         ),
         f"GEMMs do not grow with tokens, attention does {_attention(case)}",
         (

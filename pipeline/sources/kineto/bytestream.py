@@ -1,5 +1,4 @@
-"""The decompressed bytes of a trace in blocks of bounded size: plain, gzip (several members too) or zstd, by
-content."""
+"""The decompressed bytes of a trace in blocks of bounded size: plain, gzip (one or more members) or zstd."""
 
 from __future__ import annotations
 
@@ -21,10 +20,10 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 
 
 def blocks(path: Path, on_read: Callable[[int], None], max_bytes: int = MAX_BYTES) -> Iterator[bytes]:
-    """Yield the decompressed bytes of `path`; `on_read` is told the bytes taken from disk.
+    """Yield the decompressed bytes of `path`; `on_read` gets the number of bytes read from disk.
 
-    Raises UnfinishedFile, behind all bytes that it has, for a compressed file that is cut off; TraceError for
-    one that is damaged or followed by something else, and where there are more than `max_bytes`.
+    Raises UnfinishedFile, after all of its bytes, for a truncated compressed file; TraceError for one that is
+    damaged or followed by other data, and for more than `max_bytes`.
     """
     given = 0
     for block in _decompressed(path, on_read):
@@ -33,7 +32,7 @@ def blocks(path: Path, on_read: Callable[[int], None], max_bytes: int = MAX_BYTE
             raise TraceError(
                 path.name,
                 where=f"byte {max_bytes} of the decompressed text",
-                found="still more",
+                found="more data",
                 wanted=f"at most {max_bytes} bytes after decompression",
                 advice="If the trace is that large, raise the limit: --max-bytes N.",
             )
@@ -101,9 +100,9 @@ def _gunzip(path: Path, on_read: Callable[[int], None]) -> Iterator[bytes]:
             raise UnfinishedFile(
                 path.name,
                 where=f"compressed byte {taken}",
-                found="the end of the file in the middle of gzip data",
+                found="the end of the file inside gzip data",
                 wanted="a whole gzip file",
-                advice="The profiler had not finished writing, or the copy was cut off: copy it again.",
+                advice="The profiler was still writing, or the copy is truncated: copy it again.",
             )
 
 
@@ -117,23 +116,23 @@ def _unzstd(path: Path, on_read: Callable[[int], None]) -> Iterator[bytes]:
                 given += len(block)
                 yield block
     except OSError as error:
-        is_cut_off = "Truncated" in str(error)  # Arrow has one exception for both
-        if is_cut_off:
+        is_truncated = "Truncated" in str(error)  # Arrow has one exception for both
+        if is_truncated:
             yield _last_of_zstd(path, given)
-        raise (UnfinishedFile if is_cut_off else TraceError)(
+        raise (UnfinishedFile if is_truncated else TraceError)(
             path.name,
             where=f"compressed byte {taken}",
-            found="the end of the file in the middle of zstd data"
-            if is_cut_off
-            else f"damaged zstd data ({error})",
+            found="the end of the file inside zstd data" if is_truncated else f"damaged zstd data ({error})",
             wanted="a whole zstd file",
             advice="Copy the file again; `zstd -t` must pass.",
         ) from error
 
 
 def _last_of_zstd(path: Path, given: int) -> bytes:
-    """What a cut file holds behind the first `given` bytes: a read that meets the cut loses all that it had,
-    so read byte by byte."""
+    """The bytes of a truncated file after the first `given` ones.
+
+    A read that meets the end fails and loses its bytes, so the last ones are read one by one.
+    """
     last = bytearray()
     with (
         path.open("rb") as file,
@@ -148,7 +147,7 @@ def _last_of_zstd(path: Path, given: int) -> bytes:
 
 
 def _ahead(source: Iterator[bytes]) -> Iterator[bytes]:
-    """Run `source` in a thread, a few blocks ahead: decompression leaves the interpreter free."""
+    """Run `source` in a thread, a few blocks ahead: decompression releases the interpreter's lock."""
     ready: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=4)
     stop = threading.Event()
 

@@ -1,4 +1,4 @@
-"""What an event of a chrome trace is, and the columns in which staged events wait for landing.
+"""What an event of a chrome trace is, and the columns of staged events.
 
 Both paths (DuckDB's reader for whole stretches, the exact scan for broken ones) find the same columns, and
 one SELECT stages them.
@@ -36,7 +36,7 @@ OLD_KEYS = ((b'"external id":', b'"External id":'),)
 """Older spellings, rewritten in the bytes before parsing (same length; an escaped quote cannot match)."""
 
 KINDS = ("kernel", "memcpy", "memset", "launch", "cpu_op", "annotation_cpu", "annotation_gpu")
-"""Kinds that land in a raw table; every other kind is the issue code under which its events are counted."""
+"""Kinds that land in a raw table; every other kind is the issue code that counts its events."""
 
 GPU_KINDS = ("kernel", "memcpy", "memset")
 
@@ -60,7 +60,7 @@ KIND_OF_CATEGORY = {
     "cuda_sync": "sync",
     "cuda_event": "sync",
 }
-"""Lower-case category of a complete event (ph X) to kind, the commonest first; torch 1.8 to 1.13 spelled
+"""Lower-case category of a complete event (ph X) to kind, the most common first. torch 1.8 to 1.13 wrote
 Kernel, Memcpy, Runtime, Operator."""
 
 KIND_OF_PHASE = {
@@ -90,7 +90,7 @@ SCANNED = (
     ("is_sub_ns", "BOOLEAN"),
     *((column, "VARCHAR") for column in ARGS.values()),
 )
-"""What both paths find in an event. `dur_us` (GPU kinds only) keeps the exact duration for the books."""
+"""What both paths find in an event. `dur_us` (GPU kinds only) is the exact duration, to balance the books."""
 
 NUMBERS = {
     "device": "INTEGER",
@@ -114,16 +114,17 @@ CREATE TEMP MACRO odd_bigint(t) AS coalesce(
          THEN (try_cast(t AS HUGEINT) - 18446744073709551616)::BIGINT END,
     try_cast(regexp_extract(t, '^[A-Za-z][A-Za-z ]* (-?[0-9]+)$', 1) AS BIGINT)
 );
-CREATE TEMP MACRO to_bigint(t) AS coalesce(try_cast(t AS BIGINT), CASE WHEN t IS NOT NULL THEN odd_bigint(t) END);
+CREATE TEMP MACRO to_bigint(t) AS
+    coalesce(try_cast(t AS BIGINT), CASE WHEN t IS NOT NULL THEN odd_bigint(t) END);
 """
-"""SQL: a text as BIGINT, NULL where it is none; two's complement from 2^63, and "stream 7" is 7."""
+"""SQL: a text as BIGINT, NULL if it is no number; two's complement from 2^63, and "stream 7" is 7."""
 
 
 def sql_staged(scanned: str) -> str:
     """SQL: staged rows of events given as SCANNED columns: numbers are typed here, once.
 
-    `unread` lists the numbers that are none, as `argument = text`. `events` counts the events that a row
-    stands for: 1, except where skipped events were added up.
+    `unread` lists the arguments that are not numbers, as `argument = text`. `events` is the number of events
+    in a row: 1, except where skipped events were added up.
     """
     texts = ", ".join(column for column, _ in SCANNED if column not in {"pid", "tid", *NUMBERS})
     typed = ", ".join(f"{_sql_number(column)} AS number_{column}" for column in NUMBERS)

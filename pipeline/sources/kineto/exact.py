@@ -1,7 +1,7 @@
 """The exact scan: finds events one by one where a stretch of the file does not parse as a whole.
 
-Slow and careful; only stretches that the fast path gives up on come here. A broken event costs itself only:
-the scan goes on at the next place that looks like the start of an event.
+It is slow, and used only for stretches that the fast path cannot parse. A broken event does not affect the
+others: the scan continues at the next position that looks like the start of an event.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ _NEST_LIMIT = 1 << 20
 
 @dataclass(frozen=True)
 class Event:
-    """One element of traceEvents. `value` is None where its bytes are no JSON; `repaired` if bytes were
-    replaced."""
+    """One element of traceEvents. `value` is None if its bytes are not JSON (`is_broken`).
+
+    `is_repaired`: bytes were replaced.
+    """
 
     start: int
     end: int
@@ -40,10 +42,10 @@ class Event:
 
 
 def parse(raw: bytes) -> tuple[bool, bool, Any]:
-    """(is it JSON, was text repaired, value); numbers are exact, the last of duplicate keys wins.
+    """(is it JSON, was text repaired, value). Numbers are exact; the last of duplicate keys wins.
 
-    As in DuckDB's reader, NaN and Infinity become text (a number field that holds them counts as bad), and a
-    comma before a closing bracket is passed over.
+    As in DuckDB's reader, NaN and Infinity become text (and a bad value in a field of numbers), and a comma
+    before a closing bracket is ignored.
     """
     try:
         text, repaired = raw.decode("utf-8"), False
@@ -59,8 +61,7 @@ def parse(raw: bytes) -> tuple[bool, bool, Any]:
 
 
 def _decimal(text: str) -> Decimal | str:
-    """A number with a fraction or an exponent; text (no number for any field) where the exponent is beyond
-    all bounds."""
+    """A number with a fraction or exponent; text (a bad value in any field) if the exponent is too large."""
     try:
         return Decimal(text)
     except InvalidOperation:
@@ -76,7 +77,7 @@ def _loads(text: str, *, strict: bool) -> Any:
 
 
 def _has_half_pair(raw: bytes, value: Any) -> bool:
-    """Does a text hold half of a surrogate pair, which is legal JSON but no Unicode text?"""
+    """Does a string hold half of a surrogate pair, which is valid JSON but not valid Unicode?"""
     if b"\\ud" not in raw.lower():
         return False
     try:
@@ -87,11 +88,11 @@ def _has_half_pair(raw: bytes, value: Any) -> bool:
 
 
 def scan(buf: bytes, start: int, *, at_end: bool) -> Iterator[Event | int]:
-    """Yield the events of `buf` from `start`, which is where an event (or the array's end) is due.
+    """Yield the events of `buf` from `start`, the position of an event or of the array's end.
 
-    Ends by yielding an int: the position where it stopped. If buf[position] is `]`, the array of events ends
-    there; otherwise the rest is the beginning of an event whose end is not in `buf` (`at_end`: there is no
-    more to come).
+    The last item is an int: the position where the scan stopped. If buf[position] is `]`, the array of events
+    ends there; otherwise the rest is the beginning of an event whose end is not in `buf`. `at_end`: `buf`
+    reaches to the end of the file.
     """
     pos = start
     while True:
@@ -133,10 +134,9 @@ def _event(buf: bytes, pos: int, *, at_end: bool) -> Event | None:
 def _broken(
     buf: bytes, pos: int, separator: re.Match[bytes] | None, *, may_go_on: bool, at_end: bool
 ) -> Event | None:
-    """An event that is no JSON, up to the next one or the array's end; None if its end may still be to
-    come."""
+    """An event that is not JSON, up to the next one or the array's end; None if its end may be missing."""
     if may_go_on and len(buf) - pos < _NEST_LIMIT:
-        return None  # a separator may stand inside an event that goes on behind the buffer
+        return None  # the separator may be inside an event that continues after the buffer
     if separator:
         return Event(pos, separator.start() + 1, None, is_broken=True)
     close = _CLOSE.search(buf, pos)
@@ -144,8 +144,7 @@ def _broken(
 
 
 def _other(buf: bytes, pos: int, *, at_end: bool) -> Event | None:
-    """An element that is not an object: a list, a text or a word; where it is none of them, up to the next
-    event."""
+    """An element that is not an object: a list, a string or a word; anything else up to the next event."""
     if buf[pos : pos + 1] == b"[":
         end = _balanced(buf, pos, min(len(buf), pos + _NEST_LIMIT))
     else:

@@ -1,4 +1,4 @@
-"""The bytes of traceEvents in a buffer of bounded size, and where to cut them between events."""
+"""The bytes of traceEvents in a buffer of bounded size, and where to split them between events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _END_TRIES = 64
 class Feed:
     """A growing buffer over the blocks of a file; `offset` is the file position of buffer[0].
 
-    `salvage`: a compressed file that is cut off ends there, with `is_cut` set, and is no UnfinishedFile.
+    `salvage`: the end of a truncated compressed file sets `is_truncated` and does not raise UnfinishedFile.
     """
 
     def __init__(self, blocks: Iterator[bytes], *, salvage: bool = False) -> None:
@@ -27,7 +27,7 @@ class Feed:
         self.buffer = b""
         self.offset = 0
         self.is_at_end = False
-        self.is_cut = False
+        self.is_truncated = False
 
     def fill(self, size: int) -> None:
         """Read until the buffer has `size` bytes or the file ends."""
@@ -51,18 +51,17 @@ class Feed:
         except UnfinishedFile:
             if not self._salvage:
                 raise
-            self.is_cut = True
+            self.is_truncated = True
             return None
 
     def drop(self, count: int) -> None:
-        """Forget the first `count` bytes."""
+        """Remove the first `count` bytes."""
         self.buffer = self.buffer[count:]
         self.offset += count
 
 
 def find_array_end(buf: bytes, *, is_bare: bool) -> int | None:
-    """Where the events' `]` probably stands in the last buffer of a file: the first place whose rest is a
-    valid tail."""
+    """Probable position of the events' `]` in the last buffer of a file: the first one with a valid tail."""
     if buf.lstrip()[:1] == b"]":
         return len(buf) - len(buf.lstrip())
     for tries, match in enumerate(_END.finditer(buf)):
@@ -83,12 +82,12 @@ def find_array_end(buf: bytes, *, is_bare: bool) -> int | None:
     return None
 
 
-def cut(buf: bytes, limit: int, stretch_bytes: int, *, is_last: bool) -> tuple[list[tuple[int, int]], int]:
-    """Cut buf[:limit] at likely event boundaries into stretches of about `stretch_bytes`.
+def split(buf: bytes, limit: int, stretch_bytes: int, *, is_last: bool) -> tuple[list[tuple[int, int]], int]:
+    """Split buf[:limit] at likely event boundaries into stretches of about `stretch_bytes`.
 
-    Returns (start, end) of each and the position where the next stretch starts. A cut is only a guess:
-    whoever parses the stretch proves it. `is_last`: the last stretch ends at `limit`; otherwise what follows
-    the last cut is left.
+    Returns (start, end) of each, and the position where the next stretch starts. A boundary is a guess, and
+    parsing the stretch proves it. `is_last`: the last stretch ends at `limit`; otherwise the bytes after the
+    last boundary are not part of a stretch.
     """
     spans, pos = [], 0
     while limit - pos > stretch_bytes * (1.25 if is_last else 1):

@@ -1,5 +1,4 @@
-"""The metadata around traceEvents: which may stand before it (since 2025) or behind it, and may be broken
-JSON."""
+"""The metadata around traceEvents: before the events (since 2025) or after them, and maybe broken JSON."""
 
 from __future__ import annotations
 
@@ -29,18 +28,20 @@ _ADVICE = (
 
 @dataclass
 class Header:
-    """Top-level keys of a trace, without its events; `is_cut`: the file ends inside them."""
+    """Top-level keys of a trace, without its events; `is_truncated`: the file ends inside them."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    is_cut: bool = False
+    is_truncated: bool = False
 
     def integer(self, key: str) -> int | None:
         """An integer key (given as number or digits), or None."""
         return _integer(self.values.get(key))
 
     def distributed(self, key: str) -> int | None:
-        """A count or ordinal in distributedInfo (`rank`, `world_size`), or None; some writers put "" or -1
-        for none."""
+        """A count or ordinal in distributedInfo (`rank`, `world_size`), or None.
+
+        Some writers put "" or -1 for an unknown one.
+        """
         info = self.values.get("distributedInfo")
         value = _integer(info.get(key)) if isinstance(info, dict) else None
         return value if value is not None and 0 <= value < 2**31 else None
@@ -53,7 +54,7 @@ class Header:
 
     @property
     def device_names(self) -> dict[int, str]:
-        """Names in deviceProperties by device id, where they are not empty."""
+        """Names in deviceProperties by device id, without empty ones."""
         found = self.values.get("deviceProperties")
         devices = [d for d in found if isinstance(d, dict)] if isinstance(found, list) else []
         named = [(d.get("id"), d.get("name")) for d in devices]
@@ -72,21 +73,21 @@ def _integer(value: object) -> int | None:
 
 
 def parse(head: bytes, tail: bytes, file: str, book: IssueBook) -> Header:
-    """Read what stands before the events' `[` (head) and behind their `]` (tail).
+    """Parse the text before the events' `[` (head) and after their `]` (tail).
 
-    Raises TraceError if something follows the end of the document: then several writers wrote into one file.
+    Raises TraceError if data follows the end of the document: several writers wrote into one file.
     """
     if head.removeprefix(b"\xef\xbb\xbf").strip() == b"[":
         if tail.strip(_BLANK):
-            raise several(file, "behind the end of traceEvents", tail)
+            raise several(file, "after the end of traceEvents", tail)
         return Header()
     text = head.removeprefix(b"\xef\xbb\xbf") + b"]" + tail.strip(_BLANK)
     try:
         return Header(orjson.loads(text))
     except orjson.JSONDecodeError as error:
         if EVENTS_KEY.search(tail) or _goes_on(text):
-            raise several(file, "behind the end of traceEvents", tail) from None
-        is_cut = not text.endswith(b"}") or "end of data" in error.msg
+            raise several(file, "after the end of traceEvents", tail) from None
+        is_truncated = not text.endswith(b"}") or "end of data" in error.msg
     book.add(
         "unreadable_header", "header", example=(head[:80] + b" ... " + tail[:80]).decode("utf-8", "replace")
     )
@@ -96,7 +97,7 @@ def parse(head: bytes, tail: bytes, file: str, book: IssueBook) -> Header:
             values[key] = int(match.group(1))
     if match := re.search(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*?"rank"\s*:\s*(\d+)', head + b"\n" + tail):
         values["distributedInfo"] = {"rank": int(match.group(1))}
-    return Header(values, is_cut)
+    return Header(values, is_truncated)
 
 
 def _goes_on(text: bytes) -> bool:
@@ -110,7 +111,7 @@ def _goes_on(text: bytes) -> bool:
 
 
 def several(file: str, where: str, more: bytes) -> TraceError:
-    """What to say of a file into which several writers wrote."""
+    """The refusal of a file into which several writers wrote."""
     return TraceError(
         file,
         where=where,
@@ -121,24 +122,24 @@ def several(file: str, where: str, more: bytes) -> TraceError:
 
 
 def unfinished(file: str, at_byte: int, inside: str) -> UnfinishedFile:
-    """What to say of a file that ends too early."""
+    """The refusal of a truncated file."""
     return UnfinishedFile(
         file,
         where=f"byte {at_byte} of the JSON text",
         found=f"the end of the file {inside}" if at_byte else "nothing",
         wanted="the rest of the trace",
-        advice="The profiler had not finished writing, or the copy was cut off: copy or record it again.",
+        advice="The profiler was still writing, or the copy is truncated: copy or record it again.",
     )
 
 
 def is_unfinished(start: bytes) -> bool:
-    """Could more of a file turn this beginning, which has no traceEvents, into a trace?"""
+    """May this beginning of a file, which has no traceEvents, be the beginning of a trace?"""
     text = start.removeprefix(b"\xef\xbb\xbf").strip(_BLANK)
     return text in (b"", b"[") or (text[:1] == b"{" and not text.endswith(b"}"))
 
 
-def no_events(file: str, start: bytes, *, is_cut: bool = False) -> TraceError:
-    """What to say of a file without traceEvents: name what it looks like. `is_cut`: its end is missing."""
+def no_events(file: str, start: bytes, *, is_truncated: bool = False) -> TraceError:
+    """The refusal of a file without traceEvents, with what it looks like."""
     text = start.removeprefix(b"\xef\xbb\xbf").strip(_BLANK)
     if not text:
         return TraceError(file, where="start of the file", found="nothing", wanted="a trace", advice=_ADVICE)
@@ -146,7 +147,7 @@ def no_events(file: str, start: bytes, *, is_cut: bool = False) -> TraceError:
         return TraceError(
             file,
             where="start of the file",
-            found="a JSON list whose entries are no events (a memory timeline?)",
+            found="a JSON list of items that are not events (a memory timeline?)",
             wanted="a chrome trace",
             advice=_ADVICE,
         )
@@ -154,7 +155,7 @@ def no_events(file: str, start: bytes, *, is_cut: bool = False) -> TraceError:
         return TraceError(
             file,
             where="start of the file",
-            found=f"{text[:24]!r}, which is no JSON",
+            found=f"{text[:24]!r}, which is not JSON",
             wanted="a chrome trace",
             advice=_ADVICE,
         )
@@ -167,13 +168,13 @@ def no_events(file: str, start: bytes, *, is_cut: bool = False) -> TraceError:
                 wanted="a chrome trace with traceEvents",
                 advice=_ADVICE,
             )
-    if is_cut:
+    if is_truncated:
         return TraceError(
             file,
             where=f"byte {len(start)} of the JSON text",
             found="the end of the file before its events",
             wanted="traceEvents",
-            advice="The copy was cut off: copy or record it again.",
+            advice="The copy is truncated: copy or record it again.",
         )
     keys = [k.decode("utf-8", "replace") for k in re.findall(rb'"([^"\\]{1,40})"\s*:', start[:4000])[:5]]
     return TraceError(

@@ -13,7 +13,7 @@ from pipeline.sources.issues import IssueBook
 from pipeline.sources.job import ReadJob
 from pipeline.sources.kineto import exact, header, tables
 from pipeline.sources.kineto.bytestream import blocks
-from pipeline.sources.kineto.feed import Feed, cut, find_array_end
+from pipeline.sources.kineto.feed import Feed, find_array_end, split
 from pipeline.sources.kineto.stage import Stage
 
 STRETCH_BYTES = 8 << 20
@@ -25,9 +25,8 @@ _EVENT_LIMIT = 256 << 20
 def read_kineto(job: ReadJob, stretch_bytes: int = STRETCH_BYTES) -> None:
     """Write the raw tables of `job.path` into `job.out`.
 
-    Memory stays bounded whatever the file's size. Raises TraceError for a file that cannot be read or that
-    holds no GPU activity, UnfinishedFile for one without its end; with `job.salvage` the complete events of
-    that one are kept.
+    Memory use is bounded for a file of any size. Raises TraceError for a file that cannot be read or that
+    holds no GPU activity, UnfinishedFile for a truncated one; `job.salvage` keeps its complete events.
     """
     book = IssueBook()
     with (
@@ -37,31 +36,31 @@ def read_kineto(job: ReadJob, stretch_bytes: int = STRETCH_BYTES) -> None:
         reading = _Reading(job, Stage(con, job.work, book), stretch_bytes)
         head, tail = reading.run()
         found = header.parse(head, tail, job.file_name, book)
-        if found.is_cut and not job.salvage:
-            raise header.unfinished(job.file_name, reading.end, "in the metadata behind traceEvents")
-        found.is_cut = found.is_cut or reading.is_cut
-        if found.is_cut:
+        if found.is_truncated and not job.salvage:
+            raise header.unfinished(job.file_name, reading.end, "in the metadata after traceEvents")
+        found.is_truncated = found.is_truncated or reading.is_truncated
+        if found.is_truncated:
             book.add("truncated_file", "file", example=f"ends at byte {reading.end} of the JSON text")
         tables.land(con, job, reading.stage.glob(), found, book)
 
 
 @contextmanager
 def _within(job: ReadJob) -> Iterator[None]:
-    """A file that needs more memory than there is is the file's trouble, not that of the next one."""
+    """A file that needs too much memory is refused, and the next one is read."""
     try:
         yield
     except duckdb.OutOfMemoryException as error:
         raise TraceError(
             job.file_name,
             where="traceEvents",
-            found=f"values for which {job.memory_limit} of memory are too small",
+            found=f"values that need more than {job.memory_limit} of memory",
             wanted="events of ordinary size",
             advice="The file may be damaged: record it again.",
         ) from error
 
 
 class _Reading:
-    """The walk over one file. Every position that it starts from is known to be where an event is due."""
+    """The walk over one file. It always continues from the start of an event, or from the array's end."""
 
     def __init__(self, job: ReadJob, stage: Stage, stretch_bytes: int) -> None:
         self._job, self.stage, self._stretch_bytes = job, stage, stretch_bytes
@@ -70,9 +69,9 @@ class _Reading:
         self._at_once = STRETCHES_AT_ONCE
 
     @property
-    def is_cut(self) -> bool:
-        """Does the file end before its end?"""
-        return self._lacks_end or self._feed.is_cut
+    def is_truncated(self) -> bool:
+        """Does the file end before the end of its JSON text?"""
+        return self._lacks_end or self._feed.is_truncated
 
     @property
     def end(self) -> int:
@@ -80,8 +79,7 @@ class _Reading:
         return self._feed.offset + len(self._feed.buffer)
 
     def run(self) -> tuple[bytes, bytes]:
-        """Stage all events; returns the bytes before and behind them (of a file that ends among them: what
-        would close it)."""
+        """Stage all events; returns the bytes before and after them (if truncated: the missing end)."""
         head = self._head()
         is_bare = head.removeprefix(b"\xef\xbb\xbf").strip() == b"["
         wanted = 0
@@ -89,7 +87,7 @@ class _Reading:
             self._feed.fill(max(wanted, self._stretch_bytes * self._at_once))
             buf = self._feed.buffer
             end = find_array_end(buf, is_bare=is_bare) if self._feed.is_at_end else None
-            spans, rest = cut(
+            spans, rest = split(
                 buf, len(buf) if end is None else end, self._stretch_bytes, is_last=end is not None
             )
             good = self._load(spans)
@@ -120,23 +118,25 @@ class _Reading:
             if body[:1] == b"[" and len(body) > 1 and (first := body[1:].lstrip()):
                 if first[:1] not in (b"{", b"]"):
                     raise header.no_events(self._job.file_name, text)
-                cut_at = text.index(b"[") + 1
+                events_at = text.index(b"[") + 1
                 break
             if body[:1] == b"{" and (match := header.EVENTS_KEY.search(text)):
-                cut_at = match.end()
+                events_at = match.end()
                 break
             if self._feed.is_at_end and header.is_unfinished(text) and not self._job.salvage:
                 raise header.unfinished(self._job.file_name, len(text.strip()), "before any event")
             if self._feed.is_at_end or size >= _HEAD_LIMIT or (body and body[:1] not in (b"{", b"[")):
                 raise header.no_events(
-                    self._job.file_name, text, is_cut=self._feed.is_at_end and header.is_unfinished(text)
+                    self._job.file_name,
+                    text,
+                    is_truncated=self._feed.is_at_end and header.is_unfinished(text),
                 )
             size *= 4
-        self._feed.drop(cut_at)
-        return text[:cut_at]
+        self._feed.drop(events_at)
+        return text[:events_at]
 
     def _load(self, spans: list[tuple[int, int]]) -> int:
-        """Stage spans through the fast path; returns how many from the front went in."""
+        """Stage spans through the fast path, up to one that does not parse; returns their number."""
         view = memoryview(self._feed.buffer)
         stretches = [view[start:end] for start, end in spans]
         for first in range(0, len(stretches), self._at_once):
@@ -151,8 +151,10 @@ class _Reading:
         return len(stretches)
 
     def _exact(self, start: int, until: int) -> tuple[int, bool]:
-        """Stage the events from `start` to at least `until` one by one; (where it stopped, is that the
-        array's end)."""
+        """Stage the events from `start` to at least `until` one by one.
+
+        Returns the position where it stopped, and whether that is the array's end.
+        """
         buf, found, stop = self._feed.buffer, [], start
         is_array_end = False
         for item in exact.scan(buf, start, at_end=self._feed.is_at_end):
@@ -191,13 +193,13 @@ class _Reading:
         return size * 2 + self._stretch_bytes
 
     def _tail(self, start: int) -> bytes:
-        """Everything behind the events."""
+        """Everything after the events."""
         self._feed.fill(_HEAD_LIMIT)
         if not self._feed.is_at_end:
             raise TraceError(
                 self._job.file_name,
                 where=f"byte {self._feed.offset + start} of the JSON text",
-                found=f"more than {_HEAD_LIMIT} bytes behind the end of traceEvents",
+                found=f"more than {_HEAD_LIMIT} bytes after the end of traceEvents",
                 wanted="the end of the file",
                 advice=(
                     "Several processes may have written into one file: record again with one file per rank."

@@ -1,4 +1,4 @@
-"""Staged events that are no trace of one GPU process: what to say of them."""
+"""Refusals of staged events that are not the trace of one GPU process."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from pipeline.errors import TraceError
 
 
 def mixed_processes(con: duckdb.DuckDBPyConnection, file: str) -> None:
-    """Raise TraceError where processes without a merged prefix share correlation ids, by which work finds its
-    launch."""
+    """Raise TraceError if processes without a merged prefix share correlation ids, which link launches."""
     calls = "FROM staged WHERE kind = 'launch' AND correlation <> 0"
     if not scalar(
         con,
         (
-            f"SELECT bool_or(first <> last) FROM (SELECT min(pid) AS first, max(pid) AS last {calls} GROUP "
-            "BY "
-            "process)"
+            "SELECT bool_or(first <> last) "
+            f"FROM (SELECT min(pid) AS first, max(pid) AS last {calls} GROUP BY process)"
         ),
     ):
         return
@@ -33,26 +31,25 @@ def mixed_processes(con: duckdb.DuckDBPyConnection, file: str) -> None:
             where="traceEvents",
             found=f"launches of processes {pids} with {shared} correlation ids in common",
             wanted="one process per file, or pids with a prefix per rank",
-            advice="Several ranks were merged into one file and cannot be told apart: use one file per rank.",
+            advice="Several ranks were merged into one file and cannot be separated: use one file per rank.",
         )
 
 
 def no_device(file: str) -> TraceError:
-    """What to say of a cut file that does not tell on which device its work ran."""
+    """The refusal of a truncated file that does not say on which device its work ran."""
     return TraceError(
         file,
         where="traceEvents",
         found="the end of the file, and GPU activities of no known device before it",
         wanted="a device in their arguments, or as their pid",
-        advice="The copy was cut off: copy or record it again.",
+        advice="The copy is truncated: copy or record it again.",
     )
 
 
 def no_gpu_work(
-    con: duckdb.DuckDBPyConnection, file: str, kinds: dict[str, int], *, is_cut: bool
+    con: duckdb.DuckDBPyConnection, file: str, kinds: dict[str, int], *, is_truncated: bool
 ) -> TraceError:
-    """What to say of events without GPU work: whose file it is, or why its GPU work is missing. `is_cut`: the
-    file's end is."""
+    """The refusal of events without GPU work, with the kind of file, or why its GPU work is missing."""
     total, cpu_side = (
         sum(kinds.values()),
         sum(kinds.get(kind, 0) for kind in ("launch", "cpu_op", "annotation_cpu")),
@@ -63,10 +60,10 @@ def no_gpu_work(
     }
     found = f"no kernel, memcpy or memset among {total} events"
     advice = "Record with ProfilerActivity.CUDA switched on, in the worker process that owns the GPU."
-    if is_cut:
+    if is_truncated:
         found, advice = (
             f"{found}, and the end of the file",
-            "The file was cut off before its GPU work: copy or record it again.",
+            "The file ends before its GPU work: copy or record it again.",
         )
     elif classes & {"async_npu", "HostToDevice"}:
         found, advice = (

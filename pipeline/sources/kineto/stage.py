@@ -1,5 +1,4 @@
-"""Stretches of events to staged Parquet: DuckDB types whole stretches, the exact scan types what DuckDB
-refuses."""
+"""Stretches of events to staged Parquet: typed whole by DuckDB, or event by event after an exact scan."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ class Stage:
         con.execute(f"CREATE TEMP MACRO event_kind(ph, category, name) AS {events.sql_kind()}")
 
     def glob(self) -> str:
-        """The glob of all part files, for read_parquet; there is one, even if there was no event."""
+        """The glob of all part files, for read_parquet; there is at least one, even without events."""
         if not any(self._folder.glob("part-*.parquet")):
             self._write(_SCHEMA.empty_table())
         return duck.files(self._folder, "part-*.parquet")
@@ -51,7 +50,7 @@ class Stage:
         parse.
 
         A stretch that parses proves its own end: JSON is deterministic, so from a known good start a wrong
-        cut (inside a string, an object, or beyond the array's end) cannot parse as an array.
+        boundary (inside a string, an object, or beyond the array's end) cannot parse as an array.
         """
         written = []
         for number, stretch in enumerate(stretches):
@@ -87,7 +86,8 @@ class Stage:
         )
         scanned = f"""
             SELECT
-                kind, NULL::VARCHAR AS event_class, name, {process} END AS process, {pid} ELSE pid END AS pid, tid,
+                kind, NULL::VARCHAR AS event_class, name,
+                {process} END AS process, {pid} ELSE pid END AS pid, tid,
                 {units.sql_ns("ts")} AS ts_ns, {units.sql_ns("dur")} AS dur_ns,
                 CASE WHEN kind IN ({gpu}) THEN dur END::DECIMAL(38, 5) AS dur_us,
                 {units.sql_is_sub_ns("ts")} OR coalesce({units.sql_is_sub_ns("dur")}, false) AS is_sub_ns,
@@ -101,11 +101,14 @@ class Stage:
                     WITH event AS MATERIALIZED (
                         SELECT *, event_kind(ph, category, name) AS kind
                         FROM (SELECT *, lower(cat) AS category
-                              FROM read_json($files, format = 'array', columns = {columns}, maximum_object_size = {limit}))
+                              FROM read_json(
+                                  $files, format = 'array', columns = {columns}, maximum_object_size = {limit}
+                              ))
                     )
                     {events.sql_staged(scanned)}
                     UNION ALL BY NAME
-                    SELECT kind, coalesce(cat, 'ph ' || ph, 'none') AS event_class, {process} END AS process, count(*) AS events
+                    SELECT kind, coalesce(cat, 'ph ' || ph, 'none') AS event_class, {process} END AS process,
+                        count(*) AS events
                     FROM event WHERE kind NOT IN ({kept}) GROUP BY ALL
                 ) TO '{_quoted(part)}' (FORMAT parquet, COMPRESSION lz4_raw)
                 """,
@@ -190,8 +193,10 @@ class Stage:
         return row
 
     def _number(self, value: dict[str, Any], key: str, where: str) -> Decimal | None:
-        """A time of the event in microseconds; NULL and counted where it is no number or no BIGINT of
-        nanoseconds."""
+        """A time of the event in microseconds.
+
+        None, and counted, if it is not a number or exceeds a BIGINT of nanoseconds.
+        """
         raw = value.get(key)
         if raw is None:
             return None

@@ -14,22 +14,29 @@ from pipeline.sources.names import as_text
 Rows = Iterator[dict[str, Any]]
 _LARGEST_COUNT = 2**63 - 1
 
-_OPS = {
-    "allreduce": "all_reduce", "allgather": "all_gather", "allgatherintotensor": "all_gather", "allgatherbase": "all_gather",
-    "reducescatter": "reduce_scatter", "reducescattertensor": "reduce_scatter", "reducescatterbase": "reduce_scatter",
-    "alltoall": "all_to_all", "alltoallsingle": "all_to_all", "alltoallv": "all_to_all", "broadcast": "broadcast", "bcast": "broadcast",
-    "reduce": "reduce", "sendrecv": "send_recv", "sendrecvring": "send_recv", "gather": "gather", "scatter": "scatter", "gemm": "gemm",
-    "moegemm": "moe_gemm", "moe": "moe_gemm", "attention": "attention",
-}  # fmt: skip
+_SPELLINGS = {
+    "all_reduce": ("allreduce",),
+    "all_gather": ("allgather", "allgatherintotensor", "allgatherbase"),
+    "reduce_scatter": ("reducescatter", "reducescattertensor", "reducescatterbase"),
+    "all_to_all": ("alltoall", "alltoallsingle", "alltoallv"),
+    "broadcast": ("broadcast", "bcast"),
+    "reduce": ("reduce",),
+    "send_recv": ("sendrecv", "sendrecvring"),
+    "gather": ("gather",),
+    "scatter": ("scatter",),
+    "gemm": ("gemm",),
+    "moe_gemm": ("moegemm", "moe"),
+    "attention": ("attention",),
+}
+_OPS = {spelling: op for op, spellings in _SPELLINGS.items() for spelling in spellings}
 _TWO_SIZES = frozenset({"all_gather", "reduce_scatter", "gather", "scatter"})
-"""Operations whose input and output differ in size: bytes say nothing there until it is known whose."""
+"""Operations whose input and output differ in size: a number of bytes is ambiguous without its buffer."""
 COMPUTE = frozenset({"gemm", "moe_gemm", "attention"})
 """Kinds of compute, measured by tokens."""
 
 
 def operation(name: str) -> str | None:
-    """The operation that a name means, whatever its spelling: `all_reduce`, `AllReduce`, `alltoall_perf`;
-    None for no known one."""
+    """The operation of a name in any spelling (`AllReduce`, `alltoall_perf`); None if unknown."""
     return _OPS.get(re.sub(r"[^a-z]", "", name.lower()).removesuffix("perf"))
 
 
@@ -40,7 +47,7 @@ def has_two_sizes(op: str) -> bool:
 
 @dataclass(frozen=True)
 class Problems:
-    """Says what is wrong with a line of a file."""
+    """Makes the errors of a file's lines."""
 
     file: str
 
@@ -86,5 +93,5 @@ def mode_of(text: str) -> str | None:
 
 
 def clean(text: str) -> str:
-    """A cell as text that every file can hold."""
+    """A cell without surrounding blanks, as valid Unicode."""
     return as_text(text.strip())

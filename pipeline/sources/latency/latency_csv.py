@@ -1,5 +1,4 @@
-"""Latency tables as CSV: a header names the columns; commas, semicolons or tabs; lines that begin with # are
-remarks."""
+"""Latency tables as CSV: a header names the columns; commas, semicolons or tabs; # begins a comment line."""
 
 from __future__ import annotations
 
@@ -42,8 +41,7 @@ _LONGEST_FIELD = 10_000
 
 
 def lines_of(text: str, problems: Problems) -> Rows:
-    """One row a line. Raises TraceError for a header that says too little and for a line that does not fit
-    it."""
+    """One row per line. Raises TraceError for a header that lacks a column and a line that does not fit."""
     numbered = [
         (number, line)
         for number, line in enumerate(text.split("\n"), 1)
@@ -62,7 +60,7 @@ def lines_of(text: str, problems: Problems) -> Rows:
     )
     if twice:
         raise problems.at(
-            first, f"more than one column of {', '.join(twice)}", "one column each", "Leave one of them out."
+            first, f"more than one column of {', '.join(twice)}", "one column each", "Remove one of them."
         )
     if (
         "op" not in known
@@ -73,7 +71,7 @@ def lines_of(text: str, problems: Problems) -> Rows:
             first,
             f"the columns {', '.join(names)[:200]}",
             _WANTED,
-            "If the file is no latency table, take it out of the run's folder.",
+            "If the file is not a latency table, remove it from the run's folder.",
         )
     for number, line in numbered[1:]:
         cells = [clean(cell) for cell in _cells(line, delimiter, number, problems)]
@@ -111,14 +109,14 @@ def _row(
     time = next((name for name in _TIMES if name in values), None)
     if time is None:
         raise problems.at(number, "no latency", "a number of microseconds")
-    whose = next((name for name in _BYTES if name in values), None)
-    if whose is None and not (op in COMPUTE and "tokens" in values):
+    size = next((name for name in _BYTES if name in values), None)
+    if size is None and not (op in COMPUTE and "tokens" in values):
         raise problems.at(number, "no message size", "bytes (tokens are enough for compute only)")
-    said = values.get("bytes_of", "").lower() or (whose if whose != "bytes" else None)
-    if said is None and whose is not None and not has_two_sizes(op):
-        said = "input"
-    if said not in {None, "input", "output", "per_rank"}:
-        raise problems.at(number, f"bytes_of = {said!r}", "input, output or per_rank")
+    bytes_of = values.get("bytes_of", "").lower() or (size if size != "bytes" else None)
+    if bytes_of is None and size is not None and not has_two_sizes(op):
+        bytes_of = "input"
+    if bytes_of not in {None, "input", "output", "per_rank"}:
+        raise problems.at(number, f"bytes_of = {bytes_of!r}", "input, output or per_rank")
     mode = mode_of(values["mode"]) if "mode" in values else None
     if "mode" in values and mode is None:
         raise problems.at(number, f"mode = {values['mode']!r}", "eager or graph")
@@ -131,8 +129,8 @@ def _row(
         "op_name": values["op"],
         "mode": mode,
         "measured": measured,
-        "bytes": problems.count(number, whose, values[whose]) if whose else None,
-        "bytes_of": said,
+        "bytes": problems.count(number, size, values[size]) if size else None,
+        "bytes_of": bytes_of,
         "tokens": problems.count(number, "tokens", values["tokens"]) if "tokens" in values else None,
         "ranks": _ranks(number, values, problems),
         "dtype": values.get("dtype"),

@@ -1,10 +1,9 @@
-"""The text output of nccl-tests: a line of column names, lines of numbers, and around them what a launcher
-and NCCL say.
+"""The text output of nccl-tests: column names, lines of numbers, and messages of NCCL and a launcher.
 
 Columns differ between versions (`bytes N type op time algbw busbw res`; `size count type redop [root] time
 algbw busbw error`; `#wrong` for `error`), so the names decide. time, algbw, busbw and the last come twice:
-out of place, in place. `size` is the larger of what a rank sends and receives. The operation is named by the
-program's own line, by a command line above the table, or by the file's name.
+out of place, in place. `size` is the larger of the bytes that a rank sends and receives. The operation is
+named by the program's own line, by a command line above the table, or by the file's name.
 """
 
 from __future__ import annotations
@@ -21,13 +20,12 @@ _RANK = re.compile(r"^#\s+Rank\s+\d+\s+(?:Group\s+(\d+)\s+)?Pid\b")
 _PROGRAM = re.compile(r"\b(\w+?)_perf\b")
 _GRAPH = re.compile(r"\bgraph:\s*(\d+)")
 _OUTPUT_SIZE = frozenset({"all_gather", "scatter"})
-"""Where the larger buffer is not the input. A scatter's is the root's input, larger than what any rank
-receives."""
+"""Operations whose larger buffer is not the input. In a scatter only the root has the larger one."""
 
 
 @dataclass
 class _Table:
-    """What the lines above a table said of it; `ranks` counts them by group, where the program split them."""
+    """What the lines above a table say about it; `ranks`: number of ranks by group of the program."""
 
     op_name: str | None = None
     ranks: dict[str, int] = field(default_factory=dict)
@@ -36,8 +34,7 @@ class _Table:
 
 
 def lines_of(text: str, problems: Problems) -> Rows:
-    """Two rows a line of numbers. Raises TraceError for a line of numbers that lacks a column, or where
-    nothing names the operation."""
+    """Two rows per line of numbers. Raises TraceError for a missing column or an unknown operation."""
     stem = problems.file.split(".", 1)[0]
     table = _Table(op_name=_program(stem) or (stem if operation(stem) else None))
     for number, tagged in enumerate(text.split("\n"), 1):
@@ -45,7 +42,7 @@ def lines_of(text: str, problems: Problems) -> Rows:
         if program := _program(line):
             table.op_name = program
         if line.startswith("#"):
-            _hear(line, table)
+            _read_comment(line, table)
         elif table.columns and re.match(r"\d+\s", line):
             yield from _rows(number, line.split(), table, problems)
 
@@ -55,7 +52,7 @@ def _program(line: str) -> str | None:
     return next((str(name) for name in reversed(_PROGRAM.findall(line)) if operation(name)), None)
 
 
-def _hear(line: str, table: _Table) -> None:
+def _read_comment(line: str, table: _Table) -> None:
     if line.startswith("# nThread"):  # the beginning of a program's output
         table.ranks, table.columns = {}, []
         graph = _GRAPH.search(line)
@@ -71,9 +68,9 @@ def _rows(number: int, cells: list[str], table: _Table, problems: Problems) -> R
     if op is None:
         raise problems.at(
             number,
-            "a table that does not say of which operation",
+            "a table that does not name its operation",
             "all_reduce, all_to_all, ...",
-            "Name the file after it: all_reduce_perf.txt.",
+            "Name the file after the operation: all_reduce_perf.txt.",
         )
     first, second = _times(table.columns)
     width = second - first
@@ -83,14 +80,14 @@ def _rows(number: int, cells: list[str], table: _Table, problems: Problems) -> R
             f"the columns {' '.join(table.columns)}",
             "time, algbw and busbw, out of place and in place",
         )
-    # A time stamp may stand behind the numbers, as one word or two.
+    # A time stamp of one or two words may follow the numbers.
     extra = len(cells) - len(table.columns) if len(table.columns) > second + width else 0
     if len(cells) - max(extra, 0) != len(table.columns):
         raise problems.at(
             number,
             f"{len(cells)} fields",
             f"{len(table.columns)}: {' '.join(table.columns)}",
-            "Was the output cut, or did two lines mix?",
+            "Is the output truncated, or are two lines mixed?",
         )
     size = problems.count(number, "size", cells[0])
     ranks = set(table.ranks.values())
@@ -114,7 +111,7 @@ def _rows(number: int, cells: list[str], table: _Table, problems: Problems) -> R
 
 
 def _times(columns: list[str]) -> tuple[int, int]:
-    """Where the numbers out of place and in place begin; the same place where there are not two."""
+    """First columns of the numbers out of place and in place; (0, 0) if there are not two groups."""
     found = [place for place, name in enumerate(columns) if name == "time"]
     return (found[0], found[1]) if len(found) == 2 else (0, 0)
 

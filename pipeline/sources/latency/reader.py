@@ -11,8 +11,7 @@ from pipeline.sources.latency import latency_csv, nccl_tests
 from pipeline.sources.latency.cells import Problems
 
 SNIFF_BYTES = 1 << 16
-"""How much of a text file is looked at for nccl-tests' table, which may stand behind a launcher's
-messages."""
+"""Bytes of a file that are searched for a table of nccl-tests, which may follow a launcher's messages."""
 LARGEST_FILE = 64 * 10**6
 
 _COLUMN_LINE = re.compile(
@@ -21,8 +20,7 @@ _COLUMN_LINE = re.compile(
 
 
 def is_table(name: str, start: bytes) -> bool:
-    """Is this text a latency table? By its suffix, or by the line of nccl-tests that names the columns. JSON
-    and gzip never are."""
+    """Is this a latency table, by its suffix or the column names of nccl-tests? JSON and gzip are not."""
     if start.startswith(b"\x1f\x8b") or (
         start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in {b"{", b"["} and not _COLUMN_LINE.search(start)
     ):
@@ -31,7 +29,7 @@ def is_table(name: str, start: bytes) -> bool:
 
 
 def read_microbench(job: ReadJob) -> None:
-    """Write raw.microbench of one table; the tables of traces have no row. Raises TraceError as rows_of."""
+    """Write raw.microbench of one table; the other raw tables have no rows. Raises TraceError as rows_of."""
     if job.file_bytes > min(LARGEST_FILE, job.max_bytes):
         raise too_large(job.file_name, job.file_bytes)
     content = job.path.read_bytes()
@@ -46,7 +44,7 @@ def read_microbench(job: ReadJob) -> None:
 
 
 def too_large(file_name: str, size: int) -> TraceError:
-    """The error of a text that no latency table fills."""
+    """The refusal of a text that is too large for a latency table."""
     return TraceError(
         file_name,
         where="the file",
@@ -56,14 +54,16 @@ def too_large(file_name: str, size: int) -> TraceError:
 
 
 def rows_of(content: bytes, file_name: str) -> list[dict[str, Any]]:
-    """Rows of raw.microbench in a table's bytes, without what the run adds. Raises TraceError, with the line,
-    for what is no table or a line that is not whole."""
+    """Rows of raw.microbench in a table's bytes, without the columns of the run.
+
+    Raises TraceError, with the line, for text that is not a table and for an incomplete line.
+    """
     problems = Problems(file_name)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise problems.at(line, "bytes that are no UTF-8", "text", "Save the table as UTF-8.") from error
+        raise problems.at(line, "bytes that are not UTF-8", "text", "Save the table as UTF-8.") from error
     is_nccl = bool(_COLUMN_LINE.search(content))
     lines_of = nccl_tests.lines_of if is_nccl else latency_csv.lines_of
     rows = [
@@ -82,10 +82,9 @@ def _write(job: ReadJob, rows: list[dict[str, Any]]) -> None:
 
     from pipeline import duck
     from pipeline.contracts import contracts
-    from pipeline.duck import literal
+    from pipeline.sources import landing
 
-    contract = contracts("raw")["microbench"]
-    columns = {c.name: [row.get(c.name) for row in rows] for c in contract.columns}
+    columns = contracts("raw")["microbench"].columns
     arrow_types: dict[str, pa.DataType] = {
         "VARCHAR": pa.string(),
         "BIGINT": pa.int64(),
@@ -93,16 +92,9 @@ def _write(job: ReadJob, rows: list[dict[str, Any]]) -> None:
         "DOUBLE": pa.float64(),
         "BOOLEAN": pa.bool_(),
     }
-    schema = pa.schema([(c.name, arrow_types[c.type]) for c in contract.columns])
+    schema = pa.schema([(c.name, arrow_types[c.type]) for c in columns])
+    values = {c.name: [row.get(c.name) for row in rows] for c in columns}
     with duck.working(job.work, threads=1, memory_limit=job.memory_limit) as con:
-        con.register("line", pa.table(columns, schema=schema))
-        con.execute(
-            f"COPY (SELECT {contract.select_list()} FROM line ORDER BY line, is_in_place) "
-            f"TO {literal(job.out / 'microbench.parquet')} (FORMAT parquet, COMPRESSION zstd)"
-        )
-        for other, shape in contracts("raw").items():
-            if other != contract.table:
-                con.execute(
-                    f"COPY ({shape.empty_query()}) TO {literal(job.out / f'{other}.parquet')} (FORMAT "
-                    "parquet)"
-                )
+        con.register("line", pa.table(values, schema=schema))
+        landing.write(con, job, "microbench", "FROM line ORDER BY line, is_in_place")
+        landing.write_missing(con, job)

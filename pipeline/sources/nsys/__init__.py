@@ -6,8 +6,7 @@ __all__ = ["read_nsys"]
 
 
 def read_nsys(job: ReadJob) -> None:
-    """Read one report (see reader.read_nsys). Its libraries are loaded here: commands that only look at names
-    never need them."""
+    """Read one report (see reader.read_nsys). Its libraries are loaded here: few commands need them."""
     from pipeline.sources.nsys.reader import read_nsys as read
 
     read(job)

@@ -1,9 +1,8 @@
-"""Tables in Arrow IPC streams: how many rows they hold, and their batches, none of them larger than
-MESSAGE_BYTES.
+"""Tables in Arrow IPC streams: their number of rows, and their batches of at most MESSAGE_BYTES.
 
-A batch is read and decompressed whole, and 100 KB of a file may name a gigabyte. So the head of every message
-is read first: a flatbuffer, of which a few fields are looked up here, since pyarrow shows them after the
-batch was read.
+A batch is read and decompressed whole, and 100 KB of a file may expand to a gigabyte. So the header of every
+message is read first. It is a flatbuffer; its fields are decoded here because pyarrow shows them only after
+it has read the batch.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 MESSAGE_BYTES = 1 << 30
-"""The largest batch, and the largest sum of dictionaries, that is read."""
+"""Limit of a batch, and of the sum of all dictionaries."""
 _HEAD_BYTES = 16 << 20
 _CONTINUATION = 0xFFFFFFFF
 _DICTIONARY, _BATCH = 2, 3
@@ -32,21 +31,18 @@ def schema_of(file: Path) -> pa.Schema:
 
 
 def count_rows(file: Path) -> int:
-    """The rows of a file, without a look at them. Raises ArrowInvalid for a batch that is too large to be
-    read."""
+    """The number of rows, from the headers alone. Raises ArrowInvalid for a batch that is too large."""
     rows = dictionaries = 0
     for kind, found, size in _messages(file):
         dictionaries += size if kind == _DICTIONARY else 0
         if max(size, dictionaries) > MESSAGE_BYTES:
-            raise pa.ArrowInvalid(
-                f"a batch of {max(size, dictionaries)} bytes, where {MESSAGE_BYTES} are read at most"
-            )
+            raise pa.ArrowInvalid(f"a batch of {max(size, dictionaries)} bytes; the limit is {MESSAGE_BYTES}")
         rows += found if kind == _BATCH else 0
     return rows
 
 
 def batches(file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """The columns in batches as they are stored; nothing is decoded of the others."""
+    """The columns in batches as they are stored; other columns are not decoded."""
     count_rows(file)
     numbers = [n for n, name in enumerate(schema_of(file).names) if name in columns]
     options = pyarrow.ipc.IpcReadOptions(included_fields=numbers)
@@ -55,31 +51,33 @@ def batches(file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _messages(file: Path) -> Iterator[tuple[int, int, int]]:
-    """Of every message: its kind, its rows, and its bytes when decompressed."""
+    """The kind, the number of rows and the decompressed size of every message."""
     end = file.stat().st_size
     with file.open("rb") as source:
         while (size := _length(source)) != 0:
             if size > _HEAD_BYTES:
-                raise pa.ArrowInvalid(f"the head of a batch of {size} bytes")
+                raise pa.ArrowInvalid(f"a header of a batch of {size} bytes")
             head, body = source.read(size), source.tell()
             try:
                 kind, rows, stored, inside = _message(head, end - body)
                 size = max(stored, sum(_decompressed(source, body, stored, *buffer) for buffer in inside))
             except struct.error:
-                raise pa.ArrowInvalid(f"a damaged head of a batch before byte {body}") from None
+                raise pa.ArrowInvalid(f"a damaged header of a batch before byte {body}") from None
             yield kind, rows, size
             source.seek(body + stored)
 
 
 def _length(source: BufferedReader) -> int:
-    """The size of the next message's head; 0 at the end."""
+    """The size of the next message's header; 0 at the end."""
     first = int.from_bytes(source.read(4), "little")
     return int.from_bytes(source.read(4), "little") if first == _CONTINUATION else first
 
 
 def _message(head: bytes, room: int) -> tuple[int, int, int, list[tuple[int, int]]]:
-    """The kind, the rows and the size of a message, of which there may be so many bytes, and where its
-    compressed buffers stand in it."""
+    """The kind, rows and size of a message, and the position and size of its compressed buffers.
+
+    `room`: the bytes left in the file, which limit its size.
+    """
     message = _Table(head, *struct.unpack_from("<I", head))
     kind, stored = message.number(1, "<B"), message.number(3, "<q")
     if not 0 <= stored <= room:
@@ -96,7 +94,7 @@ def _message(head: bytes, room: int) -> tuple[int, int, int, list[tuple[int, int
 
 
 def _decompressed(source: BufferedReader, body: int, stored: int, at: int, length: int) -> int:
-    """A compressed buffer begins with its size; -1 for one that is stored as it is."""
+    """The decompressed size of a buffer, its first field; -1 there means that it is not compressed."""
     if length <= 0:
         return 0
     if not 0 <= at <= stored:
@@ -119,7 +117,7 @@ class _Table:
         return struct.unpack_from(form, self._data, at)[0]
 
     def _place(self, field: int) -> int:
-        """Where a field stands; 0 for one that is not there."""
+        """The position of a field; 0 if it is absent."""
         where = 4 + 2 * field
         offset = self._get("<H", self._fields + where) if where < self._get("<H", self._fields) else 0
         return self._at + int(offset) if offset else 0
@@ -129,7 +127,7 @@ class _Table:
         return self._place(field) > 0
 
     def number(self, field: int, form: str) -> int:
-        """A number; 0 where it is not there."""
+        """A number; 0 if it is absent."""
         place = self._place(field)
         return int(self._get(form, place)) if place else 0
 

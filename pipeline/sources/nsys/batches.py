@@ -1,7 +1,6 @@
 """Batches of rows of bounded size: the wanted columns, text as bytes.
 
-A dictionary may repeat a string of megabytes in every row, so rows are dropped and counted before their text
-is copied.
+A dictionary may repeat a string of megabytes in every row, so rows are filtered before their text is copied.
 """
 
 from __future__ import annotations
@@ -16,14 +15,16 @@ import pyarrow.compute as pc
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 32 << 20
-"""Text in memory at a time, and the longest text of one row that is read."""
+"""Limit of the text in memory at a time, and of the text of one row."""
 
 Ids = npt.NDArray[np.int64]
 
 
 def wanted_schema(table: str, found: pa.Schema, wanted: Sequence[str]) -> pa.Schema:
-    """The wanted columns that a table has. Raises ArrowInvalid for a column that is there twice, or that
-    holds neither numbers nor text."""
+    """The wanted columns that a table has.
+
+    Raises ArrowInvalid for a repeated column, and for types other than numbers and text.
+    """
     fields = []
     for column in (c for c in wanted if c in found.names):
         if found.names.count(column) > 1:
@@ -36,8 +37,7 @@ def wanted_schema(table: str, found: pa.Schema, wanted: Sequence[str]) -> pa.Sch
 
 
 def pieces(batch: pa.RecordBatch, schema: pa.Schema, ids: Ids | None = None) -> Iterator[pa.RecordBatch]:
-    """The rows of a batch, of those with `ids` only where they are given, in batches of at most BATCH_BYTES
-    of text.
+    """The rows of a batch (if `ids` are given, only theirs) in batches of at most BATCH_BYTES of text.
 
     Raises ArrowInvalid for offsets or indices beyond their values.
     """
@@ -71,7 +71,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _checked(column: pa.Array[Any]) -> pa.Array[Any]:
-    """Text as bytes, which need not be UTF-8, with every offset and index inside its values."""
+    """Text as bytes (it may not be UTF-8), with every offset and index inside its values."""
     if isinstance(column, pa.DictionaryArray):
         return pa.DictionaryArray.from_arrays(column.indices, _checked(column.dictionary))
     if pa.types.is_string(column.type):
@@ -98,7 +98,7 @@ def _halves(rows: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]
         yield from _halves(rows.slice(0, middle), schema)
         yield from _halves(rows.slice(middle), schema)
     elif text > BATCH_BYTES:
-        raise pa.ArrowInvalid(f"a text of {text} bytes, where {BATCH_BYTES} are read at most")
+        raise pa.ArrowInvalid(f"a text of {text} bytes; the limit is {BATCH_BYTES}")
     elif rows.num_rows:
         yield pa.record_batch(
             [c if c.type == f.type else c.cast(f.type) for c, f in zip(rows.columns, schema, strict=True)],

@@ -1,8 +1,6 @@
-"""What is read of an nsys export: tables and columns by name. Everything else, environment blocks included,
-is never touched.
+"""What is read of an nsys export: tables and columns by name. Nothing else, such as environments, is read.
 
-Columns are discovered per file: an absent one is NULL, since schemas differ by version (see README: what it
-reads).
+Columns are looked up in each file, and an absent one is NULL: schemas differ by version (see README).
 """
 
 from __future__ import annotations
@@ -26,11 +24,18 @@ TABLES: dict[str, dict[str, Kind]] = {
         **_LANE, "demangledName": "int", "shortName": "int", "graphNodeId": "int", "graphId": "int",
         "gridX": "int", "gridY": "int", "gridZ": "int", "blockX": "int", "blockY": "int", "blockZ": "int",
     },
-    "CUPTI_ACTIVITY_KIND_MEMCPY": {**_LANE, "bytes": "int", "copyKind": "int", "srcKind": "int", "dstKind": "int", "graphNodeId": "int"},
+    "CUPTI_ACTIVITY_KIND_MEMCPY": {
+        **_LANE, "bytes": "int", "copyKind": "int", "srcKind": "int", "dstKind": "int", "graphNodeId": "int",
+    },
     "CUPTI_ACTIVITY_KIND_MEMSET": {**_LANE, "bytes": "int", "memKind": "int", "graphNodeId": "int"},
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": {**_LANE, "graphId": "int"},
-    "CUPTI_ACTIVITY_KIND_RUNTIME": {"start": "int", "end": "int", "globalTid": "int", "correlationId": "int", "nameId": "int"},
-    "NVTX_EVENTS": {"start": "int", "end": "int", "eventType": "int", "text": "text", "textId": "int", "globalTid": "int", "domainId": "int"},
+    "CUPTI_ACTIVITY_KIND_RUNTIME": {
+        "start": "int", "end": "int", "globalTid": "int", "correlationId": "int", "nameId": "int",
+    },
+    "NVTX_EVENTS": {
+        "start": "int", "end": "int", "eventType": "int", "text": "text", "textId": "int", "globalTid": "int",
+        "domainId": "int",
+    },
     "TARGET_INFO_SESSION_START_TIME": {"utcEpochNs": "int"},
     "ANALYSIS_DETAILS": {"duration": "int"},
     "PROCESSES": {"globalPid": "int", "name": "text"},
@@ -42,8 +47,7 @@ TABLES: dict[str, dict[str, Kind]] = {
     "DIAGNOSTIC_EVENT": {"severity": "int"},
     "StringIds": {"id": "int", "value": "text"},
 }  # fmt: skip
-"""Read where present, in this order: StringIds last, when it is known which of its strings are referred
-to."""
+"""Read where present, in this order: StringIds last, when the strings that rows refer to are known."""
 
 STRINGS_OF = {
     "CUPTI_ACTIVITY_KIND_KERNEL": ("demangledName", "shortName"),
@@ -51,13 +55,17 @@ STRINGS_OF = {
     "NVTX_EVENTS": ("textId",),
     "ThreadNames": ("nameId",),
 }
-"""Columns that refer to StringIds: no other string of a report is read (they hold environments and command
-lines)."""
+"""Columns that refer to StringIds. No other string of a report is read: some are environments or command
+lines."""
 
 EXPORT_FACTS = (
-    "EXPORT_SCHEMA_VERSION", "EXPORT_PRODUCT_VERSION", "EXPORT_PARAM_TIME_NORMALIZE", "EXPORT_PARAM_TIME_SHIFT",
-    "EXPORT_PARAM_TABLES_TO_EXPORT", "EXPORT_PARAM_TIMES_TO_EXPORT",
-)  # fmt: skip
+    "EXPORT_SCHEMA_VERSION",
+    "EXPORT_PRODUCT_VERSION",
+    "EXPORT_PARAM_TIME_NORMALIZE",
+    "EXPORT_PARAM_TIME_SHIFT",
+    "EXPORT_PARAM_TABLES_TO_EXPORT",
+    "EXPORT_PARAM_TIMES_TO_EXPORT",
+)
 """Facts of the export that are read; all others stay where they are."""
 
 REQUIRED = {

@@ -1,9 +1,9 @@
-"""The .sqlite file of an export before its tables are read: does somebody write it, is it all there, are its
-pages whole, and are its tables tables?
+"""Checks of an export's .sqlite file before its tables are read: is it finished, complete and undamaged, and
+are its tables ordinary ones?
 
-A database may hold programs: views, virtual and generated columns make any number of rows and bytes out of
-nothing. nsys writes none. What is looked at here with Python's sqlite has limits (of steps, of text, of the
-schema); ADBC, which then reads, has fewer, so it reads only tables that were found ordinary and whole.
+A database may hold programs: views, virtual tables and generated columns can make any number of rows and
+bytes out of nothing. nsys writes none. Python's sqlite, used here, has limits: steps, text, the schema.
+ADBC, which then reads, has fewer, so it reads only tables that passed these checks.
 """
 
 from __future__ import annotations
@@ -25,30 +25,32 @@ READING_GUARDS = (
     "PRAGMA cell_size_check = ON",
     f"PRAGMA hard_heap_limit = {1 << 28}",
 )
-"""What the connection that reads is told first."""
+"""First statements on the connection that reads."""
 _GUARDS = (
     "PRAGMA trusted_schema = OFF",
     "PRAGMA cell_size_check = ON",
     "PRAGMA ignore_check_constraints = ON",
 )
 _SCHEMA_ROWS, _SCHEMA_TEXT = 5_000, 50_000
-"""Tables and indexes of a database, and the length of one's definition: nsys writes 150, of up to 4,500
-letters."""
+"""Limits of the number of tables and indexes, and of a definition's length. nsys writes 150, of up to 4,500
+characters."""
 _LONGEST_DEFAULT = 64
-"""Letters of a default: a row that is shorter than its table has it without a byte in the file."""
+"""Limit of a default's length: a row that is shorter than its table gets it without a byte in the file."""
 _STEPS, _STEPS_PER_BYTE, _TICK = 50_000_000, 20, 100_000
-"""Steps of sqlite's machine that a look may take: a row of ten bytes takes about ten."""
+"""Limit of the steps of sqlite's virtual machine: a row of ten bytes takes about ten."""
 _STATISTICS: dict[str, dict[str, Kind]] = {
     t: {"tbl": "text", "idx": "text", "stat": "text"} for t in ("sqlite_stat1", "sqlite_stat4")
 }
-"""Tables that sqlite reads by itself, when it reads the schema."""
+"""Tables that sqlite itself reads with the schema."""
 _VIRTUAL, _TABLE = b"CREATE VIRTUAL TABLE", b"CREATE TABLE "
 
 
 @dataclass(frozen=True)
 class Found:
-    """An ordinary table that is whole: its columns of those wanted, its rows if they are counted only, and
-    the longest text of a row."""
+    """An ordinary, undamaged table: its wanted columns and the longest text of a row.
+
+    `rows` is set for tables that are only counted.
+    """
 
     columns: frozenset[str]
     rows: int
@@ -61,9 +63,10 @@ def reading_uri(file: Path) -> str:
 
 
 def is_locked(file: Path) -> bool:
-    """Does another process write this database now?
+    """Is another process writing this database?
 
-    A file in WAL mode is not asked: that would write beside it, and its log says as much (see reader).
+    A file in WAL mode is not opened, which would write files beside it; its log answers the question (see
+    reader).
     """
     with file.open("rb") as start:
         head = start.read(20)
@@ -71,7 +74,7 @@ def is_locked(file: Path) -> bool:
         return False
     with closing(sqlite3.connect(_uri(file), uri=True, timeout=0)) as probe:
         try:
-            probe.execute("PRAGMA schema_version").fetchall()  # takes the lock, and looks at no table
+            probe.execute("PRAGMA schema_version").fetchall()  # takes the lock, and reads no table
         except sqlite3.OperationalError as error:
             return error.sqlite_errorcode == sqlite3.SQLITE_BUSY
         except sqlite3.DatabaseError:
@@ -79,9 +82,11 @@ def is_locked(file: Path) -> bool:
     return False
 
 
-def refuse_cut_off(file: Path) -> None:
-    """The header says how many pages the file has (if it was written by one writer): sqlite itself looks at
-    what it reads only."""
+def refuse_truncated(file: Path) -> None:
+    """Raise DatabaseError for a file shorter than the number of pages in its header (if one writer wrote it).
+
+    sqlite itself checks only the pages that it reads.
+    """
     with file.open("rb") as start:
         head = start.read(100)
     page, pages = int.from_bytes(head[16:18], "big"), int.from_bytes(head[28:32], "big")
@@ -91,12 +96,14 @@ def refuse_cut_off(file: Path) -> None:
         and head[24:28] == head[92:96]
         and size < pages * (65_536 if page == 1 else page)
     ):
-        raise sqlite3.DatabaseError(f"{size} bytes of a database of {pages} pages: the file was cut off")
+        raise sqlite3.DatabaseError(f"{size} bytes of a database of {pages} pages: the file is truncated")
 
 
 def ordinary_tables(file: Path) -> dict[str, Found]:
-    """The tables with nsys's names. Raises sqlite3.Error for damage, TraceError for a table that is a
-    program, or too large to look at."""
+    """The tables with nsys's names.
+
+    Raises sqlite3.Error for damage, TraceError for a table that is a program or too large to check.
+    """
     wanted = _STATISTICS | {table: {} for table in COUNTED} | TABLES
     with Pages(file) as pages, closing(sqlite3.connect(reading_uri(file), uri=True)) as con:
         if pages.rows_of_tree(1) > _SCHEMA_ROWS:
@@ -116,15 +123,15 @@ def ordinary_tables(file: Path) -> dict[str, Found]:
                 if (name := table.lower().encode()) in definitions
             }
             found = {
-                table: _looked_at(con, file, table, definition, wanted[table])
+                table: _checked(con, file, table, definition, wanted[table])
                 for table, definition in there.items()
             }
-        return {table: it for table, it in found.items() if table not in _STATISTICS}
+        return {table: checked for table, checked in found.items() if table not in _STATISTICS}
 
 
 @contextmanager
 def _budget(con: sqlite3.Connection, file: Path, steps: int) -> Iterator[None]:
-    """So many steps of sqlite's machine, and no more. Raises TraceError where they do not suffice."""
+    """Limit the steps of sqlite's virtual machine. Raises TraceError if they are not enough."""
     left = steps // _TICK
 
     def is_spent() -> bool:
@@ -133,7 +140,7 @@ def _budget(con: sqlite3.Connection, file: Path, steps: int) -> Iterator[None]:
         return left < 0
 
     refusal = _refused(
-        file, "its tables", "more to look at than the size of the file explains", "tables of rows"
+        file, "its tables", "more rows or pages than the size of the file explains", "tables of rows"
     )
     con.set_progress_handler(is_spent, _TICK)
     try:
@@ -142,13 +149,12 @@ def _budget(con: sqlite3.Connection, file: Path, steps: int) -> Iterator[None]:
         if left < 0:
             raise refusal from error
         raise
-    if left < 0:  # sqlite goes on without its own statistics, and reports nothing
+    if left < 0:  # without its statistics sqlite continues, and reports nothing
         raise refusal
 
 
 def _schema(con: sqlite3.Connection) -> tuple[dict[bytes, bytes], list[int]]:
-    """Definitions of tables and views by name in lower case, as sqlite compares names, and the first page of
-    every tree."""
+    """Definitions of tables and views by name, in lower case as sqlite compares; first pages of trees."""
     for limit in (sqlite3.SQLITE_LIMIT_LENGTH, sqlite3.SQLITE_LIMIT_SQL_LENGTH):
         con.setlimit(limit, _SCHEMA_TEXT)
     con.setlimit(
@@ -167,10 +173,10 @@ def _schema(con: sqlite3.Connection) -> tuple[dict[bytes, bytes], list[int]]:
     ]
 
 
-def _looked_at(
+def _checked(
     con: sqlite3.Connection, file: Path, table: str, definition: bytes, wanted: Mapping[str, Kind]
 ) -> Found:
-    """Raises TraceError for what is no ordinary table before anything is asked of it."""
+    """Check one table. Raises TraceError, before any query, if it is not an ordinary table."""
     if not definition.startswith(_TABLE):
         raise _refused(
             file,
@@ -187,14 +193,14 @@ def _looked_at(
                 file,
                 table,
                 f"a generated column{f' ({column})' if column else ''}",
-                "values that stand in the file",
+                "values stored in the file",
             )
         if column and len(default or b"") > _LONGEST_DEFAULT:
             raise _refused(
                 file,
                 table,
-                f"{column} with a default of {len(default)} letters",
-                "values that stand in the file",
+                f"{column} with a default of {len(default)} characters",
+                "values stored in the file",
             )
         if column:
             found.add(column)
@@ -208,14 +214,13 @@ def _looked_at(
 
 
 def _refuse_damaged(con: sqlite3.Connection, table: str) -> None:
-    """A damaged page may lose rows without an error, so all of a table are looked at first (0.4 s of CPU per
-    100 MB).
+    """Check every page first: a damaged one may lose rows without an error (0.4 s of CPU per 100 MB).
 
-    Bytes inside a value have no checksum in sqlite: they cannot be told from what was recorded.
+    sqlite has no checksums: damage inside a value cannot be detected.
     """
     try:
         found = con.execute(f'PRAGMA quick_check("{table}")').fetchone()[0].decode("utf-8", "replace")
-    except sqlite3.DatabaseError as error:  # Python asks for the second row before it hands out the first
+    except sqlite3.DatabaseError as error:  # Python fetches the second row before it returns the first
         raise sqlite3.DatabaseError(f"damaged pages: {error}") from error
     if found != "ok":
         raise sqlite3.DatabaseError(f"damaged pages: {found.splitlines()[-1]}")

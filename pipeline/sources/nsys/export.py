@@ -25,24 +25,23 @@ from pipeline.sources.nsys.database import (
     READING_GUARDS,
     ordinary_tables,
     reading_uri,
-    refuse_cut_off,
+    refuse_truncated,
     text_bytes,
 )
 from pipeline.sources.nsys.report import export_report
 
 SHORT_BYTES, SHORT_ROWS = 2_048, 16_384
-"""Rows with so much text are read so many at a time; longer ones, which are few, as many as BATCH_BYTES hold
-of the longest."""
+"""Rows with up to SHORT_BYTES of text are read SHORT_ROWS at a time; the few longer ones in batches of
+BATCH_BYTES."""
 MOST_NAMES = 10_000_000
-"""Different names that rows refer to: their ids are in memory while StringIds is read."""
+"""Limit of the distinct names that rows refer to: their ids are in memory while StringIds is read."""
 _OUR_FAULT = (
     duckdb.BinderException,
     duckdb.CatalogException,
     duckdb.ParserException,
     duckdb.InterruptException,
 )
-"""Errors of DuckDB that say nothing about the export; all others are damaged pages, or values that do not
-fit."""
+"""DuckDB errors that are not about the export; all others are damaged pages, or values that do not fit."""
 _DAMAGE = (sqlite3.Error, AdbcError, pa.ArrowException, OSError, UnicodeDecodeError, MemoryError)
 """Errors of the other libraries."""
 _NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|BOOLEAN|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|VARCHAR")
@@ -51,20 +50,20 @@ _TYPES = {"int": "BIGINT", "text": "VARCHAR"}
 
 _MACROS = """
 CREATE TEMP MACRO signed(x) AS
-    CASE WHEN x::HUGEINT > 9223372036854775807 THEN (x::HUGEINT - 18446744073709551616)::BIGINT ELSE x::BIGINT END;
+    CASE WHEN x::HUGEINT > 9223372036854775807
+         THEN (x::HUGEINT - 18446744073709551616)::BIGINT ELSE x::BIGINT END;
 CREATE TEMP MACRO text_of(bytes) AS nullif(coalesce(try(decode(bytes)), bytes::VARCHAR), '');
 CREATE TEMP MACRO process_key(g) AS g & -16777216;
 CREATE TEMP MACRO pid_of(g) AS (g >> 24) & 16777215;
 CREATE TEMP MACRO tid_of(g) AS g & 16777215;
 """
 """globalTid: 16 bits of host and VM, 24 of pid, 24 of tid; globalPid has no tid. Two containers may share a
-pid, so a process is known by all bits but the tid's. Masks make the sign of a 64-bit id harmless. Text
-travels as bytes, since what stands in a report need not be UTF-8; bytes that are not are shown as escapes."""
+pid, so the key of a process is all bits but the tid's. Masks work for negative 64-bit ids too. Text is
+copied as bytes, since it may not be UTF-8; invalid bytes are shown as escapes."""
 
 
 class Export:
-    """Views `nsys.<TABLE>` with the columns of columns.TABLES (absent ones NULL), and row counts of what is
-    only counted."""
+    """Views `nsys.<TABLE>` with the columns of columns.TABLES (NULL if absent), and counts of other rows."""
 
     def __init__(self, con: duckdb.DuckDBPyConnection, job: ReadJob) -> None:
         self._con, self._path, self._work, self._on_read = con, job.path, job.work, job.on_read
@@ -76,8 +75,7 @@ class Export:
         con.execute(_MACROS)
 
     def open(self) -> None:
-        """Create the views. Raises TraceError where the export is damaged, empty, a program, or larger than
-        the job allows."""
+        """Create the views. Raises TraceError if the export is damaged, empty, a program, or too large."""
         source = export_report(self._path, self._work) if self._path.suffix == ".nsys-rep" else self._path
         try:
             if (
@@ -90,9 +88,7 @@ class Export:
                 self._open_sqlite(source)
             self._refuse_beyond(self._bytes_of_names(), "names in all rows together")
         except (*_DAMAGE, duckdb.Error) as error:
-            failure = (
-                self._failure or error
-            )  # what a stream raises reaches us as an error of DuckDB's that quotes it
+            failure = self._failure or error  # DuckDB wraps an error of a stream in one of its own
             if not isinstance(failure, (*_DAMAGE, duckdb.Error)):
                 raise failure from None
             raise damaged(self._path.name, failure) from failure
@@ -106,7 +102,7 @@ class Export:
         return table in self.columns and set(columns) <= self.columns[table]
 
     def _view(self, table: str, scan: str) -> None:
-        """One view with all wanted columns, typed alike whatever the export's types were."""
+        """One view with all wanted columns, with the same types for every export."""
         found = {r[0]: r[1] for r in rows(self._con, f"DESCRIBE FROM {scan}")}
         if odd := next(
             (
@@ -133,8 +129,7 @@ class Export:
         self.columns[table] = set(found)
 
     def _stage(self, table: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
-        """Copy a stream of batches to Parquet and make its view; of StringIds only what rows of other tables
-        refer to."""
+        """Copy a stream of batches to Parquet and make its view; of StringIds only the rows in use."""
         select, ids = "FROM stream", None
         if table == "StringIds" and {"id", "value"} <= set(schema.names):
             if not pa.types.is_integer(kind := schema.field("id").type):
@@ -170,7 +165,7 @@ class Export:
             )
 
     def _names_used(self) -> str:
-        """SQL: the ids of StringIds that rows refer to, as often as they do."""
+        """SQL: the ids of StringIds that rows refer to, one row per reference."""
         uses = [
             f'SELECT "{c}" FROM nsys."{t}"' for t, cs in STRINGS_OF.items() if t in self.columns for c in cs
         ]
@@ -193,7 +188,7 @@ class Export:
         return ids
 
     def _bytes_of_names(self) -> int:
-        """A name is written once, and copied into every row that refers to it when rows are sorted."""
+        """Bytes of the names in sorted rows: a name is stored once and copied into each of its rows."""
         if not self.has("StringIds", "id", "value"):
             return 0
         names = '(SELECT id, strlen(value) AS bytes FROM nsys."StringIds")'
@@ -229,9 +224,8 @@ class Export:
                 self._refuse_beyond(self.counted[table], "rows")
 
     def _open_sqlite(self, file: Path) -> None:
-        """Copy the wanted columns through ADBC in batches: DuckDB's own sqlite extension cannot be had
-        offline."""
-        refuse_cut_off(file)
+        """Copy the wanted columns through ADBC in batches: offline there is no sqlite extension of DuckDB."""
+        refuse_truncated(file)
         found = ordinary_tables(file)
         self.counted = {table: found[table].rows for table in COUNTED if table in found}
         with adbc_driver_sqlite.dbapi.connect(reading_uri(file)) as source:
@@ -257,10 +251,10 @@ def _too_large(file: str, where: str, found: str, most: int) -> TraceError:
 
 
 def damaged(file: str, error: Exception) -> TraceError:
-    """The refusal of an export that cannot be read. What an error quotes is cut off: it may be any text of
-    the report.
+    """The refusal of an export that cannot be read. Quotes in an error are removed: they may be text of the
+    report.
 
-    A full disk or a mistake of ours is no fault of the export: that error is raised as it is.
+    A full disk or a bug of ours is not the export's fault: that error is raised as it is.
     """
     if isinstance(error, _OUR_FAULT) or home_trouble(error):
         raise error
@@ -268,21 +262,21 @@ def damaged(file: str, error: Exception) -> TraceError:
         return TraceError(
             file,
             where="reading the export",
-            found="more at once than fits into the memory of a read (names of megabytes?)",
-            wanted="names of kernels, calls and ranges of ordinary length",
+            found="more data at once than fits in the memory of a read (names of megabytes?)",
+            wanted="names of ordinary length",
             advice="Export a part of the report: nsys export --type=sqlite --times=START/END REPORT.nsys-rep",
         )
     if isinstance(error, duckdb.DataError):
         error = ValueError("a value that does not fit its column")
     if isinstance(error, UnicodeDecodeError):
-        error = ValueError("a name of a table or column that is no text")
-    said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        error = ValueError("a name of a table or column that is not text")
+    message = str(error).splitlines()[0] if str(error) else type(error).__name__
     for quote in "\"'(":
-        said = said.split(quote, 1)[0]
+        message = message.split(quote, 1)[0]
     return TraceError(
         file,
         where="reading the export",
-        found=said.strip(" :") or type(error).__name__,
+        found=message.strip(" :") or type(error).__name__,
         wanted="a whole nsys export",
         advice=ADVICE,
     )
@@ -292,7 +286,7 @@ def _rows(
     source: adbc_driver_sqlite.dbapi.AdbcSqliteConnection, table: str, columns: dict[str, Kind], longest: int
 ) -> Iterator[pa.RecordBatch]:
     """The columns of an ordinary table. NOT INDEXED: an index may hold other rows than its table, and
-    expressions of its own."""
+    expressions."""
     select = (
         f'SELECT {", ".join(_as_kind(c, kind) for c, kind in columns.items())} FROM "{table}" NOT INDEXED'
     )

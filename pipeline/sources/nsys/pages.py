@@ -16,7 +16,7 @@ from typing import Self
 
 MAGIC = b"SQLite format 3\0"
 DEEPEST = 20
-"""Levels that sqlite's cursors reach; a tree of the largest file has fewer."""
+"""Depth limit of sqlite's cursors; the tree of the largest file has fewer levels."""
 _INTERIOR, _LEAF = frozenset({2, 5}), frozenset({10, 13})
 _HEAD_BYTES = 12
 
@@ -44,8 +44,7 @@ class Pages:
         self._source.close()
 
     def rows_of_tree(self, root: int) -> int:
-        """Visit a tree; returns the cells of its leaves. Raises sqlite3.DatabaseError for a page out of
-        place."""
+        """Visit a tree; returns the cells of its leaves. Raises DatabaseError for a misplaced page."""
         rows = 0
         levels = [iter((root,))]
         while levels:
@@ -54,13 +53,15 @@ class Pages:
                 levels.pop()
                 continue
             if not 0 < page < len(self._seen) or self._seen[page]:
-                raise sqlite3.DatabaseError(f"damaged pages: page {page} stands where it cannot")
+                raise sqlite3.DatabaseError(
+                    f"damaged pages: page {page} is not in the file, or is used twice"
+                )
             self._seen[page] = 1
             kind, cells = self._head(page)
             if kind in _LEAF:
                 rows += cells
             elif kind not in _INTERIOR:
-                raise sqlite3.DatabaseError(f"damaged pages: page {page} is no page of a table or index")
+                raise sqlite3.DatabaseError(f"damaged pages: page {page} is not a page of a table or index")
             elif len(levels) == DEEPEST:
                 raise sqlite3.DatabaseError(f"damaged pages: a tree of more than {DEEPEST} levels")
             else:
@@ -72,7 +73,7 @@ class Pages:
         return self._source.read(size)
 
     def _head(self, page: int) -> tuple[int, int]:
-        """The kind of a page and its number of cells; the first page begins with the head of the file."""
+        """The kind of a page and its number of cells; the first page begins with the file's header."""
         head = self._read(page, 100 if page == 1 else 0, _HEAD_BYTES)
         return head[0], int.from_bytes(head[3:5], "big")
 

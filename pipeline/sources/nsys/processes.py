@@ -1,5 +1,4 @@
-"""The processes of a report that did GPU work: one trace each, with the rank that names or their order
-tell."""
+"""The processes of a report with GPU work: one trace each, its rank taken from names or from their order."""
 
 from __future__ import annotations
 
@@ -12,12 +11,14 @@ import duckdb
 from pipeline.duck import rows
 from pipeline.errors import TraceError
 from pipeline.sources import names
+from pipeline.sources.issues import EXAMPLE_CHARS
 from pipeline.sources.job import ReadJob
+from pipeline.sources.landing import Trace, devices, nothing_booked
 
 MOST_PROCESSES = 1_024
 """Each is a trace of its own, with files and keys of its own; a report is of one machine."""
 _LETTERS = 4_096
-"""How much of a name is looked at: a path is no longer, and a name may be megabytes."""
+"""Characters of a name that are read: paths are not longer, and a name may be megabytes."""
 _PROGRAM = re.compile(r"[\w.:+-]{1,64}", re.ASCII)
 
 
@@ -40,22 +41,30 @@ class Process:
 
 
 def find_processes(con: duckdb.DuckDBPyConnection, job: ReadJob) -> list[Process]:
-    """Processes with GPU work that can be booked, in the order of GPU and pid; rank by file, thread or
-    process name, else by that order.
+    """Processes with GPU work that can be booked, in the order of GPU and pid.
 
-    Raises TraceError where there is none, or too many.
+    The rank comes from the name of the file, the thread or the process, else from that order. Raises
+    TraceError if there are no such processes, or too many.
     """
     found = rows(
         con,
         f"""
-        WITH work AS (SELECT "globalPid", min(device) AS device FROM nsys.gpu WHERE reason IS NULL GROUP BY "globalPid"),
+        WITH work AS (
+            SELECT "globalPid", min(device) AS device FROM nsys.gpu WHERE reason IS NULL GROUP BY "globalPid"
+        ),
         thread AS (
-            SELECT process_key("globalTid") AS process, max(string.value) AS name FROM nsys."ThreadNames" AS thread
+            SELECT process_key("globalTid") AS process, max(string.value) AS name
+            FROM nsys."ThreadNames" AS thread
             JOIN nsys."StringIds" AS string ON thread."nameId" = string.id
             WHERE regexp_matches(string.value, '(TP|DP|PP|EP)[0-9]') GROUP BY process
         ),
-        gpu AS (SELECT pid, "cudaId" AS device, min("gpuId") AS gpu FROM nsys."TARGET_INFO_CUDA_DEVICE" GROUP BY ALL)
-        SELECT work."globalPid", left(min(process.name), {_LETTERS}), left(min(thread.name), {_LETTERS}), min(gpu.gpu) FROM work
+        gpu AS (
+            SELECT pid, "cudaId" AS device, min("gpuId") AS gpu
+            FROM nsys."TARGET_INFO_CUDA_DEVICE" GROUP BY ALL
+        )
+        SELECT work."globalPid", left(min(process.name), {_LETTERS}), left(min(thread.name), {_LETTERS}),
+            min(gpu.gpu)
+        FROM work
         LEFT JOIN nsys."PROCESSES" AS process ON work."globalPid" = process_key(process."globalPid")
         LEFT JOIN thread ON work."globalPid" = thread.process
         LEFT JOIN gpu ON pid_of(work."globalPid") = gpu.pid AND work.device = gpu.device
@@ -92,14 +101,50 @@ def find_processes(con: duckdb.DuckDBPyConnection, job: ReadJob) -> list[Process
     ]
 
 
+def traces_of(con: duckdb.DuckDBPyConnection, processes: list[Process], base_ns: int | None) -> list[Trace]:
+    """A trace per process, with the name of its GPU."""
+    by_ordinal, by_gpu = (
+        dict(
+            rows(
+                con,
+                f"""
+                SELECT {key}, left(min(name), {EXAMPLE_CHARS})
+                FROM nsys."TARGET_INFO_GPU" WHERE name IS NOT NULL
+                GROUP BY ALL ORDER BY ALL LIMIT {MOST_PROCESSES}
+                """,
+            )
+        )
+        for key in ('coalesce("cuDevice", id)', "id")
+    )
+    any_name = next(iter(by_ordinal.values()), None)
+    device_of = devices(con)
+    return [
+        Trace(
+            trace_id=p.trace_id,
+            rank=p.rank,
+            rank_source=p.rank_source,
+            world_size=len(processes) if len(processes) > 1 else None,
+            dp_rank=p.coordinates.get("dp"),
+            tp_rank=p.coordinates.get("tp"),
+            pp_rank=p.coordinates.get("pp"),
+            ep_rank=p.coordinates.get("ep"),
+            pid=p.pid,
+            process_name=p.name,
+            vendor="nvidia",
+            gpu_name=by_gpu.get(p.gpu) or by_ordinal.get(device_of.get(p.trace_id)) or any_name,
+            base_ns=base_ns,
+        )
+        for p in processes
+    ]
+
+
 def _ranks(
     file_name: str, by_thread: list[dict[str, int]], by_name: list[dict[str, int]]
 ) -> tuple[list[int | None], str | None]:
-    """The rank of each process, and what told it: names, if they tell every process another one, else the
-    order."""
-    told = names.from_file_name(file_name).rank
-    if len(by_name) == 1 and told is not None:
-        return [told], "file_name"
+    """The rank of each process and its source: names if each gives a different rank, else the order."""
+    in_file_name = names.from_file_name(file_name).rank
+    if len(by_name) == 1 and in_file_name is not None:
+        return [in_file_name], "file_name"
     for coordinates, source in ((by_thread, "thread_name"), (by_name, "process_name")):
         ranks = [c.get("tp") for c in coordinates]
         if None not in ranks and len(set(ranks)) == len(ranks):
@@ -110,8 +155,7 @@ def _ranks(
 
 
 def _program(name: str | None) -> str | None:
-    """The program's or the process's own name: a command line may hold passwords, so paths and arguments are
-    cut off."""
+    """The name of the program or process. Paths and arguments are removed: they may hold passwords."""
     words = (name or "").split()
     if not words:
         return None
@@ -133,13 +177,7 @@ def _suffix(global_pid: int | None, pids: Counter[int]) -> str:
 def _no_gpu_work(con: duckdb.DuckDBPyConnection, file: str) -> TraceError:
     unusable = rows(con, "SELECT count(*) FROM nsys.gpu")[0][0]
     if unusable:
-        return TraceError(
-            file,
-            where="its tables",
-            found=f"{unusable} GPU activities of which none can be booked (no usable times)",
-            wanted="GPU activities with start and end",
-            advice="The profiler lost them: record again.",
-        )
+        return nothing_booked(file, f"{unusable} GPU activities")
     return TraceError(
         file,
         where="its tables",

@@ -1,4 +1,4 @@
-"""Read one nsys report: find its processes, refuse what cannot carry the answer, land the raw tables."""
+"""Read one nsys report: refuse what cannot be analyzed, find its processes, land the raw tables."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from pipeline.sources.nsys.export import Export, damaged
 from pipeline.sources.nsys.report import report_beside
 
 _MEMORY_LIMIT = "128MB"
-"""DuckDB sorts beyond this on disk, at no cost worth naming; with what the libraries hold themselves a read
-stays under 350 MB."""
+"""Above it DuckDB sorts on disk, at nearly no cost. Together with the libraries a read takes under 350 MB."""
 NODE_ADVICE = "Record again with `nsys profile --cuda-graph-trace=node`."
 
 
@@ -29,8 +28,7 @@ def read_nsys(job: ReadJob) -> None:
     """Write the raw tables of an nsys export into `job.out`; one trace per process with GPU work.
 
     Raises UnfinishedFile while another program writes the file, TraceError for an export that is empty,
-    interrupted, stale or damaged, that lacks the tables needed, or whose graphs were recorded as a whole so
-    that their time is nowhere in the file.
+    interrupted, stale or damaged, that lacks a required table, or whose graphs were recorded without times.
     """
     _refuse_unfinished(job.path, job.place)
     with duck.working(job.work / "spill", threads=job.threads, memory_limit=_MEMORY_LIMIT) as con:
@@ -47,12 +45,12 @@ def read_nsys(job: ReadJob) -> None:
 
 
 def _refuse_unfinished(path: Path, place: Path) -> None:
-    """`place`: where the file lies, with whatever is beside it."""
+    """`place`: the file in the folder that it was dropped in, with its neighbors."""
     if path.is_file() and path.stat().st_size == 0:
         raise TraceError(
             path.name,
             where="the file",
-            found="no byte in it",
+            found="an empty file",
             wanted="an nsys export",
             advice=(
                 "A filter that matches no table (--tables) writes an empty file and reports success: "
@@ -63,19 +61,19 @@ def _refuse_unfinished(path: Path, place: Path) -> None:
         raise UnfinishedFile(
             path.name,
             where="the file",
-            found="a program that has locked it for writing",
+            found="a lock by a program that writes it",
             wanted="a finished export",
-            advice="Wait until that program has ended.",
+            advice="Wait until that program ends.",
         )
     log = place.with_name(f"{path.name}-wal")
     if path.is_file() and _size_bytes(log):
         raise TraceError(
             path.name,
             where="beside the file",
-            found=f"{log.name}, which holds rows that are not in the file yet",
+            found=f"{log.name}, which holds rows that are not in the file",
             wanted="one finished file",
             advice=(
-                f"Merge them where both stand: sqlite3 {path.name} 'PRAGMA wal_checkpoint(TRUNCATE)', or "
+                f"Merge them in that folder: sqlite3 {path.name} 'PRAGMA wal_checkpoint(TRUNCATE)', or "
                 "export the report again."
             ),
         )
@@ -84,7 +82,7 @@ def _refuse_unfinished(path: Path, place: Path) -> None:
         raise TraceError(
             path.name,
             where="beside the file",
-            found=f"{journal.name}, which an interrupted export leaves behind",
+            found=f"{journal.name}, which an interrupted export leaves",
             wanted="a finished export",
             advice="Delete both and export the report again.",
         )
@@ -96,14 +94,14 @@ def _refuse_unfinished(path: Path, place: Path) -> None:
             found=f"{report.name}, which is newer than this export of it",
             wanted="a fresh export",
             advice=(
-                f"nsys export --type=sqlite --force-overwrite=true {report.name} (if both were only "
+                f"nsys export --type=sqlite --force-overwrite=true {report.name} (if the files were "
                 f"copied: touch {path.name})"
             ),
         )
 
 
 def _size_bytes(path: Path) -> int:
-    """Of a regular file; 0 where there is none."""
+    """The size of a regular file; 0 if there is none."""
     with suppress(OSError):
         found = path.lstat()
         return found.st_size if stat.S_ISREG(found.st_mode) else 0
@@ -155,23 +153,25 @@ def _refuse_incomplete(export: Export, file: str) -> None:
 
 
 def _refuse_hidden_graphs(con: duckdb.DuckDBPyConnection, file: str) -> None:
-    """Graph replays of which no kernel and no GRAPH_TRACE row exists: their time is nowhere in the file."""
+    """Graph replays without a kernel or a GRAPH_TRACE row: their time is not in the file."""
     con.execute(
         """
         CREATE TEMP TABLE replay AS
         SELECT DISTINCT process_key("globalTid") AS process, "correlationId" AS correlation
         FROM nsys."CUPTI_ACTIVITY_KIND_RUNTIME"
-        WHERE "correlationId" IS NOT NULL AND "nameId" IN (SELECT id FROM nsys."StringIds" WHERE value ILIKE '%GraphLaunch%')
+        WHERE "correlationId" IS NOT NULL
+            AND "nameId" IN (SELECT id FROM nsys."StringIds" WHERE value ILIKE '%GraphLaunch%')
         """
     )
     launches = duck.scalar(con, "SELECT count(*) FROM replay")
-    # Equalities only, which are hashed: a row without a process, on either side, may belong to any.
+    # Only equalities, which are hashed. A row without a process, on either side, may belong to any process.
     recorded = launches and any(
         duck.rows(
             con,
             f"""
             SELECT 1 FROM nsys."{table}"
-            WHERE (process_key("globalPid"), "correlationId") IN (SELECT (process, correlation) FROM replay WHERE process IS NOT NULL)
+            WHERE (process_key("globalPid"), "correlationId")
+                    IN (SELECT (process, correlation) FROM replay WHERE process IS NOT NULL)
                 OR "globalPid" IS NULL AND "correlationId" IN (SELECT correlation FROM replay)
                 OR "correlationId" IN (SELECT correlation FROM replay WHERE process IS NULL)
             LIMIT 1
@@ -183,10 +183,7 @@ def _refuse_hidden_graphs(con: duckdb.DuckDBPyConnection, file: str) -> None:
         raise TraceError(
             file,
             where="CUDA graphs",
-            found=f"{launches} graph launches, but no kernel that any of them ran",
-            wanted=(
-                "the kernels inside the graphs (graph replays were recorded as a whole, so their time is "
-                "nowhere in the file)"
-            ),
+            found=f"{launches} graph launches, but none of their kernels",
+            wanted="the kernels inside the graphs (replays were recorded as a whole, without their time)",
             advice=NODE_ADVICE,
         )

@@ -1,5 +1,4 @@
-"""A report in nsys's own format: exported by the nsys on PATH, or refused with the command that exports
-it."""
+"""A report in nsys's own format: exported with the nsys on PATH, or refused with the command to run."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ def exports_of(report: Path) -> list[Path]:
 
 
 def report_beside(export: Path) -> Path | None:
-    """The report that an export's name says it was made from, if it is there."""
+    """The report that an export was made from, by its name, if it is there."""
     name = export.name
     for ending in (".sqlite", "_pqtdir", "_arwdir"):
         if (
@@ -32,8 +31,7 @@ def report_beside(export: Path) -> Path | None:
 
 
 def export_report(report: Path, work: Path) -> Path:
-    """Export a .nsys-rep with the nsys on PATH, as Parquet where that nsys can. Raises TraceError that gives
-    the command."""
+    """Export a .nsys-rep with the nsys on PATH, to Parquet if it can. Raises TraceError with the command."""
     nsys = shutil.which("nsys")
     command = f"nsys export --type=sqlite --force-overwrite=true {report.name}"
     if nsys is None:
@@ -43,14 +41,14 @@ def export_report(report: Path, work: Path) -> Path:
             found="a report in nsys's own format, and no nsys on PATH",
             wanted="an export of it",
             advice=(
-                f"Run `{command}` where nsys is installed, and hand in the .sqlite (newer nsys reads "
-                "older reports, not the reverse)."
+                f"Run `{command}` where nsys is installed, and drop the .sqlite in the inbox (a newer nsys "
+                "reads older reports, not the reverse)."
             ),
         )
-    said = ""
+    error = ""
     for form, name in _FORMS:
         target = work / name
-        said = _run(
+        error = _run(
             [
                 nsys,
                 "export",
@@ -60,22 +58,22 @@ def export_report(report: Path, work: Path) -> Path:
                 str(report.resolve()),
             ]
         )
-        if not said and (
+        if not error and (
             any(target.glob("*")) if target.is_dir() else target.is_file() and target.stat().st_size
         ):
             return target
-        said = said or "nothing written, and no error"
+        error = error or "nothing written, and no error"
     raise TraceError(
         report.name,
         where="nsys export",
-        found=f"a failure: {said}",
+        found=f"a failure: {error}",
         wanted="an export of the report",
         advice=f"Try `{command}` by hand with the nsys version that recorded it, or a newer one.",
     )
 
 
 def _run(command: list[str]) -> str:
-    """What a failed command said last; nothing if it went well."""
+    """The last line of a failed command's output; "" if it succeeded."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)  # noqa: S603 (the report's own tool)
     except OSError as error:

@@ -109,7 +109,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 
 def test_127_is_123_and_four_extras_named_by_position(campaign: Home) -> None:
-    """127 NCCL all-reduces = 122 + 1 + 4: one more behind the experts of layers 10, 20, 30 and 40, and one
+    """127 NCCL all-reduces = 122 + 1 + 4: one more after the experts of layers 10, 20, 30 and 40, and one
     custom after the last layer."""
     _, deviations, _ = answers(campaign, "campaign")
     found = [
@@ -124,7 +124,7 @@ def test_127_is_123_and_four_extras_named_by_position(campaign: Home) -> None:
 
 
 def test_an_extra_says_its_time_and_the_first_step(campaign: Home) -> None:
-    """Half of the two all-reduces of 78 us that stand there; in all four steps from the first."""
+    """Half of the two all-reduces of 78 us that are there; in all four steps from the first."""
     _, deviations, _ = answers(campaign, "campaign")
     found = dict(
         zip(
@@ -166,16 +166,25 @@ def test_counts_are_by_position_and_by_kind(campaign: Home) -> None:
 
 
 def test_160_steps_under_155_annotations_are_123_a_step(tmp_path: Path) -> None:
-    """Recognised as that, and not as 127 a step; without layers nothing is judged, and that is said."""
+    """Recognised as that, and not as 127 a step; without layers nothing is judged, and a note reports it."""
     home = Home(tmp_path / "home")
     ingest_into(home, write_trace(tmp_path / "a_rank0.json", known_answer.unannotated_events()), run="oddity")
     counts, deviations, totals = answers(home, "oddity")
     assert {row[1:] for row in table(counts, COUNTS, "step", "expected", "min", "mode", "max")} == {
         (None, 123, 123, 123)
     }
-    assert table(totals, TOTALS, "per_step", "decode_steps", "other_steps", "annotated_steps", "per_annotated_step", "explained") == [
+    assert table(
+        totals,
+        TOTALS,
+        "per_step",
+        "decode_steps",
+        "other_steps",
+        "annotated_steps",
+        "per_annotated_step",
+        "explained",
+    ) == [
         (123, 155, 5, 155, 126.97, "19680 = 123 x (155 decode + 5 other)"),
-    ]  # fmt: skip
+    ]
     assert (
         "160 steps ran under 155 annotations; 19680 / 155 = 126.97 would read as 127 a step, but it is 123 "
         "in each"
@@ -186,7 +195,7 @@ def test_160_steps_under_155_annotations_are_123_a_step(tmp_path: Path) -> None:
 
 
 def test_layers_that_are_said_are_judged_as_a_whole(tmp_path: Path) -> None:
-    """Where the order of kernels proves none: the number a step, no positions; said to be so."""
+    """Where the order of kernels proves none: the number a step, no positions; a note reports it."""
     home = Home(tmp_path / "home")
     describe(home, "oddity", {"layers": 61, "tp": 8})
     ingest_into(
@@ -217,7 +226,7 @@ def test_an_operators_row_is_said_to_repeat_its_kernels(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def sometimes(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """Five steps of two ranks: in steps 2 and 3 two custom all-reduces more stand behind layer 0's MLP."""
+    """Five steps of two ranks: in steps 2 and 3 two more custom all-reduces are after layer 0's MLP."""
     folder = tmp_path_factory.mktemp("sometimes")
     extra = list(TWO_LAYERS)
     extra[extra.index(ACTIVATION) + 2 : extra.index(ACTIVATION) + 2] = [CUSTOM, CUSTOM]
@@ -262,7 +271,7 @@ def test_steps_without_a_kind_count_as_0_of_it(sometimes: Home) -> None:
 
 
 def test_a_run_as_expected_says_so(tmp_path: Path) -> None:
-    """Two layers under tensor parallelism, nothing said: five all-reduces, and each assumption is listed."""
+    """Two layers under tensor parallelism, nothing given: five all-reduces, and each assumption is listed."""
     home = Home(tmp_path / "home")
     ingest_into(home, *Planted().write(tmp_path / "x"), run="x")
     counts, deviations, _ = answers(home, "x")
@@ -274,8 +283,8 @@ def test_a_run_as_expected_says_so(tmp_path: Path) -> None:
         counts, COUNTS, "position", "what", "expected", "mode"
     )
     assert {
-        "tp was not said: 2 assumed, all 2 ranks of the job",
-        "layers were not said: 2 counted in the trace",
+        "tp not given, assuming 2: all 2 ranks of the job",
+        "layers not given: 2 counted in the trace",
     } <= set(counts.notes)
 
 
@@ -289,8 +298,9 @@ def test_expert_exchange_is_held_against_data_parallel_attention(tmp_path: Path)
     ingest_into(home, *Planted(names=(*layer, *layer, NORM, GEMM, ARGMAX)).write(tmp_path / "x"), run="x")
     counts, deviations, _ = answers(home, "x")
     assert table(counts, COUNTS, "position", "what", "expected", "mode")[:2] == [
-        ("around the experts in 2 layers", "dispatch", "2", 2), ("around the experts in 2 layers", "combine", "2", 2),
-    ]  # fmt: skip
+        ("around the experts in 2 layers", "dispatch", "2", 2),
+        ("around the experts in 2 layers", "combine", "2", 2),
+    ]
     assert deviations.rows == []
 
 
@@ -318,20 +328,20 @@ def test_sequence_parallelism_is_seen_and_held_to(tmp_path: Path) -> None:
     assert ("whole step", "reduce-scatter", "5", 5) in table(
         counts, COUNTS, "position", "what", "expected", "mode"
     )
-    assert any(note.startswith("sequence_parallel was not said: on assumed") for note in counts.notes)
+    assert any(note.startswith("sequence_parallel not given, assuming on") for note in counts.notes)
 
 
 def test_a_shared_expert_reduced_apart_is_no_extra_where_one_is_known(tmp_path: Path) -> None:
-    """Two all-reduces behind the experts of every layer: expected with shared_experts said, extra without."""
+    """Two all-reduces after the experts of every layer: expected with shared_experts given, extra without."""
     layer = (*MOE_LAYER, ALL_REDUCE)
     names = (TWO_LAYERS[0], ALL_REDUCE, *layer, *layer, NORM, GEMM, ALL_GATHER, ARGMAX)
     home = Home(tmp_path / "home")
     files = Planted(names=names).write(tmp_path / "x")
-    describe(home, "said", {"shared_experts": 1})
+    describe(home, "given", {"shared_experts": 1})
     describe(home, "denied", {"shared_experts": 0})
-    for run in ("said", "denied"):
+    for run in ("given", "denied"):
         ingest_into(home, *files, run=run)
-    assert answers(home, "said")[1].rows == []
+    assert answers(home, "given")[1].rows == []
     assert table(answers(home, "denied")[1], DEVIATIONS, "position", "extra") == [
         ("layer 0 after MoE", 1),
         ("layer 1 after MoE", 1),
@@ -339,7 +349,7 @@ def test_a_shared_expert_reduced_apart_is_no_extra_where_one_is_known(tmp_path: 
 
 
 def test_layers_that_the_order_of_kernels_merges_are_not_judged_by_position(tmp_path: Path) -> None:
-    """The campaign's dense layer without its activation: 61 attentions in 60 layers, so the 61 that were said
+    """The campaign's dense layer without its activation: 61 attentions in 60 layers, so the given 61
     count, as a whole."""
     names = [(name, 2_000) for _, name in known_answer.names_of_step()]
     made = StepBuilder().step(names, graph=True).step(names, graph=True)
@@ -354,7 +364,7 @@ def test_layers_that_the_order_of_kernels_merges_are_not_judged_by_position(tmp_
 
 
 def test_draft_passes_are_counted_apart(tmp_path: Path) -> None:
-    """A replay of one layer behind the sampling: embedding, two and logits of its own, expected as such."""
+    """A replay of one layer after the sampling: its own embedding, two and logits, expected as such."""
     events, at = [], 1_000_000
     draft = (EMBED, ALL_REDUCE, *LAYER, NORM, GEMM, ALL_GATHER, ARGMAX)
     for step in range(3):
@@ -389,8 +399,9 @@ def test_pipeline_stages_are_audited_apart(tmp_path: Path) -> None:
     ingest_into(home, *planted.write(tmp_path / "x"), run="x")
     counts, deviations, _ = answers(home, "x")
     assert table(counts, COUNTS, "stage", "position", "what", "expected", "mode") == [
-        (0, "whole step", "send/receive", "1+", 1), (1, "whole step", "send/receive", "1+", 1),
-    ]  # fmt: skip
+        (0, "whole step", "send/receive", "1+", 1),
+        (1, "whole step", "send/receive", "1+", 1),
+    ]
     assert deviations.rows == []
 
 
@@ -412,7 +423,7 @@ def test_the_recorded_ranks_hold_123_all_reduces_a_step(tmp_path: Path) -> None:
 
 
 def test_a_run_without_steps_is_refused(tmp_path: Path) -> None:
-    """Nothing can be counted per step; the message says what to do."""
+    """Nothing can be counted per step; the message tells what to do."""
     home = Home(tmp_path / "home")
     made = StepBuilder().step([(GEMM, 2_000)], "training")
     ingest_into(home, write_trace(tmp_path / "x_rank0.json", made.events), run="x")

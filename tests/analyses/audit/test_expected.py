@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.analyses.audit.expected import Expected, Layout, Shape, expected, place_text, without_places
+from pipeline.analyses.audit.expected import (
+    Expected,
+    Layout,
+    Shape,
+    expected,
+    position_text,
+    without_positions,
+)
 
 KIMI = Shape(61, frozenset(range(1, 61)))
 """61 layers, the first of them dense."""
@@ -12,15 +19,18 @@ KIMI = Shape(61, frozenset(range(1, 61)))
 
 def calls(layout: Layout, shape: Shape = KIMI) -> dict[tuple[str, str], str]:
     """Calls in a step by part and kind."""
-    return {(row.part, row.what): row.text() for row in expected(layout, shape)}
+    return {(row.part, row.operation): row.text() for row in expected(layout, shape)}
 
 
 def test_tensor_parallel_is_one_and_two_a_layer_and_a_gather() -> None:
     """123 all-reduces = 1 + 2 x 61; logits are gathered, which is no all-reduce."""
     assert calls(Layout(tp=8)) == {
-        ("before_layers", "all-reduce"): "1", ("after_attention", "all-reduce"): "61", ("after_mlp", "all-reduce"): "1",
-        ("after_moe", "all-reduce"): "60", ("after_layers", "all-gather"): "1",
-    }  # fmt: skip
+        ("before_layers", "all-reduce"): "1",
+        ("after_attention", "all-reduce"): "61",
+        ("after_mlp", "all-reduce"): "1",
+        ("after_moe", "all-reduce"): "60",
+        ("after_layers", "all-gather"): "1",
+    }
 
 
 def test_experts_spread_over_tensor_parallel_ranks_keep_every_all_reduce() -> None:
@@ -33,8 +43,8 @@ def test_data_parallel_attention_with_expert_parallel_exchanges_twice_a_moe_laye
     assert calls(Layout(dp=8, ep=8)) == {("moe", "dispatch"): "60", ("moe", "combine"): "60"}
 
 
-def test_both_leave_the_reduce_behind_experts_open() -> None:
-    """With tensor parallel attention beside the exchange engines differ: none or one a MoE layer."""
+def test_both_leave_the_reduce_after_experts_open() -> None:
+    """With tensor parallel attention and the exchange, engines differ: none or one per MoE layer."""
     found = calls(Layout(tp=2, dp=4, ep=8))
     assert (
         found["after_attention", "all-reduce"],
@@ -57,14 +67,18 @@ def test_a_shared_expert_reduced_apart_adds_one_a_moe_layer() -> None:
 def test_sequence_parallel_scatters_and_gathers_instead() -> None:
     """No all-reduce is left: 123 reduce-scatters and, with the one for logits, 124 all-gathers."""
     rows = expected(Layout(tp=8, sequence_parallel=True), KIMI)
-    assert {row.what for row in rows} == {"reduce-scatter", "all-gather"}
-    assert {what: sum(row.low * row.places for row in rows if row.what == what) for what in ("reduce-scatter", "all-gather")} == {
-        "reduce-scatter": 123, "all-gather": 124,
-    }  # fmt: skip
+    assert {row.operation for row in rows} == {"reduce-scatter", "all-gather"}
+    assert {
+        what: sum(row.low * row.positions for row in rows if row.operation == what)
+        for what in ("reduce-scatter", "all-gather")
+    } == {
+        "reduce-scatter": 123,
+        "all-gather": 124,
+    }
 
 
 def test_each_draft_pass_is_a_small_model() -> None:
-    """Embedding, two a layer, logits: three passes of one layer are nine all-reduces."""
+    """Embedding, two per layer, logits: three passes of one layer are nine all-reduces."""
     found = calls(Layout(tp=8), Shape(61, KIMI.moe, draft_passes=3))
     assert (found["draft", "all-reduce"], found["draft", "all-gather"]) == ("9", "3")
     assert (
@@ -82,7 +96,7 @@ def test_pipeline_stages_hold_their_part(
 ) -> None:
     """Embedding on the first, logits on the last, messages between."""
     rows = {
-        (row.part, row.what): row
+        (row.part, row.operation): row
         for row in expected(Layout(tp=2, pp=3), Shape(20, frozenset(range(20)), stage=stage))
     }
     assert ((("before_layers", "all-reduce") in rows), (("after_layers", "all-gather") in rows)) == (
@@ -116,8 +130,8 @@ def test_every_row_has_a_reason() -> None:
 
 def test_without_positions_rows_of_a_kind_are_one() -> None:
     """The whole step's number, and what it is made of."""
-    rows = without_places(expected(Layout(tp=8), KIMI))
-    assert [(row.part, row.what, row.text()) for row in rows] == [
+    rows = without_positions(expected(Layout(tp=8), KIMI))
+    assert [(row.part, row.operation, row.text()) for row in rows] == [
         ("unknown", "all-reduce", "123"),
         ("unknown", "all-gather", "1"),
     ]
@@ -126,18 +140,29 @@ def test_without_positions_rows_of_a_kind_are_one() -> None:
 
 def test_open_ends_stay_open_when_merged() -> None:
     """One or more and exactly one are two or more; drafts and messages stay apart."""
-    rows = without_places(expected(Layout(tp=2, pp=2), Shape(2, frozenset(), 1, stage=1)))
-    assert {(row.part, row.what): row.text() for row in rows} == {
-        ("unknown", "all-reduce"): "4", ("unknown", "all-gather"): "1+", ("draft", "all-reduce"): "3", ("draft", "all-gather"): "1",
+    rows = without_positions(expected(Layout(tp=2, pp=2), Shape(2, frozenset(), 1, stage=1)))
+    assert {(row.part, row.operation): row.text() for row in rows} == {
+        ("unknown", "all-reduce"): "4",
+        ("unknown", "all-gather"): "1+",
+        ("draft", "all-reduce"): "3",
+        ("draft", "all-gather"): "1",
         ("any", "send/receive"): "1+",
-    }  # fmt: skip
+    }
 
 
 def test_places_in_words() -> None:
     """With a layer and without."""
-    assert [place_text("after_moe", 3), place_text("after_moe", None), place_text("before_layers", None), place_text("any", None)] == [
-        "layer 3 after MoE", "after MoE, by layer", "before the first layer", "whole step",
-    ]  # fmt: skip
+    assert [
+        position_text("after_moe", 3),
+        position_text("after_moe", None),
+        position_text("before_layers", None),
+        position_text("any", None),
+    ] == [
+        "layer 3 after MoE",
+        "after MoE, by layer",
+        "before the first layer",
+        "whole step",
+    ]
 
 
 def test_a_row_says_its_calls() -> None:

@@ -22,13 +22,23 @@ from pipeline.analyses.compare.workload import Workload
 SIDE = Sample("a", "kineto", "decode", 8, 0, 2, [10.0] * 8, {}, {}, {}, {})
 ONE = (1.0, 1.0, 1.0, 1.0)
 WORK = Workload(
-    config={"layers": 61, "experts": 384, "tp": 8, "model": "k"}, gpu="H200", world=8, ranks=8, requests=ONE, prompt_tokens=None, graph_tokens=ONE,
-    context=1000.0, layers=61, expert_layers=60, kernels=1783, inflation=1.2,
-)  # fmt: skip
+    config={"layers": 61, "experts": 384, "tp": 8, "model": "k"},
+    gpu="H200",
+    world=8,
+    ranks=8,
+    requests=ONE,
+    prompt_tokens=None,
+    graph_tokens=ONE,
+    context=1000.0,
+    layers=61,
+    expert_layers=60,
+    kernels=1783,
+    inflation=1.2,
+)
 
 
 def judged(side: Sample = SIDE, **changed: Any) -> list[Fact]:
-    """Facts against a side with something changed."""
+    """Facts compared with a side with something changed."""
     return facts(SIDE, side, WORK, replace(WORK, **changed))
 
 
@@ -50,7 +60,7 @@ def test_the_same_in_everything_is_the_same_work() -> None:
         "global batch",
         "graph tokens",
         "context",
-        "model: as said",
+        "model: as given",
         "inflation",
     } <= names
     assert {one.verdict for one in found} == {"same"}
@@ -77,7 +87,7 @@ def test_what_changes_the_work_is_refused(name: str, changed: dict[str, Any]) ->
     one = fact(found, name)
     assert (one.verdict, one.means) == ("differs", REFUSED)
     assert is_other_work(found)
-    assert in_words(found) == f"different work: {name} {one.before} against {one.after}"
+    assert in_words(found) == f"different work: {name} {one.before} vs {one.after}"
 
 
 @pytest.mark.parametrize(
@@ -103,7 +113,7 @@ def test_other_differences_are_to_be_read_with_care(name: str, changed: dict[str
     found = judged(**changed)
     assert fact(found, name).verdict == "differs"
     assert not is_other_work(found)
-    assert in_words(found).startswith(f"the same work, as far as known; read with care: {name} ")
+    assert in_words(found).startswith(f"no known difference in work; read with care: {name} ")
 
 
 @pytest.mark.parametrize(
@@ -119,8 +129,8 @@ def test_other_differences_are_to_be_read_with_care(name: str, changed: dict[str
 def test_what_nothing_tells_is_not_taken_for_the_same(name: str, changed: dict[str, Any]) -> None:
     """Named in the verdict."""
     found = judged(**changed)
-    assert fact(found, name).verdict == "not known"
-    assert in_words(found) == f"the same work, as far as known. Not known: {name}"
+    assert fact(found, name).verdict == "unknown"
+    assert in_words(found) == f"no known difference in work. Unknown: {name}"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +142,7 @@ def test_small_differences_of_measured_facts_are_the_same(changed: dict[str, Any
 
 
 def test_prompt_tokens_count_where_there_are_prompts() -> None:
-    """512 tokens of prefill against 1024."""
+    """512 tokens of prefill and 1024."""
     one, other = ((n, n, n, n) for n in (512.0, 1024.0))
     found = facts(SIDE, SIDE, replace(WORK, prompt_tokens=one), replace(WORK, prompt_tokens=other))
     assert fact(found, "prompt tokens").means == REFUSED
@@ -150,15 +160,12 @@ def test_no_graph_on_either_side_is_the_same() -> None:
 def test_nothing_said_of_the_model_says_what_to_say() -> None:
     """A difference may then be the model's."""
     found = facts(SIDE, SIDE, replace(WORK, config={}), replace(WORK, config={}))
-    assert fact(found, "model facts").verdict == "not known"
+    assert fact(found, "model facts").verdict == "unknown"
     assert "stepledger describe" in fact(found, "model facts").means
 
 
 def test_the_report_holds_every_fact_with_its_meaning() -> None:
     """The verdict in its title; a difference with what it means."""
     report = verdict_report(judged(gpu="B200"))
-    assert (
-        report.title
-        == "Can they be compared? the same work, as far as known; read with care: GPU H200 against B200"
-    )
+    assert report.title == "Comparable? no known difference in work; read with care: GPU H200 vs B200"
     assert ["GPU", "H200", "B200", "differs", CARE] in report.rows

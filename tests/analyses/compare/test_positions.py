@@ -42,10 +42,10 @@ def kernels(home: Home, *, is_whole: bool = False) -> list[Kernel]:
 def test_each_kernel_has_its_layer_or_its_side_of_them(home: Home) -> None:
     """The embedding before the layers, sampling behind."""
     found = kernels(home)
-    assert {k.place for k in found if k.name == EMBED} == {BEFORE_LAYERS}
-    assert {k.place for k in found if k.name.startswith("at::native::reduce_kernel<512")} == {AFTER_LAYERS}
+    assert {k.position for k in found if k.name == EMBED} == {BEFORE_LAYERS}
+    assert {k.position for k in found if k.name.startswith("at::native::reduce_kernel<512")} == {AFTER_LAYERS}
     assert ARGMAX.startswith("void at::native::reduce_kernel<512")
-    assert sorted(k.place for k in found if "FlashAttnFwdSm90" in k.name) == [0, 1]
+    assert sorted(k.position for k in found if "FlashAttnFwdSm90" in k.name) == [0, 1]
     assert "FlashAttnFwdSm90" in MLA
 
 
@@ -66,7 +66,7 @@ def test_the_time_is_that_of_one_call(home: Home) -> None:
 def test_the_whole_step_can_be_one_place(home: Home) -> None:
     """Where layers are not proven."""
     found = kernels(home, is_whole=True)
-    assert {k.place for k in found} == {WHOLE_STEP}
+    assert {k.position for k in found} == {WHOLE_STEP}
     assert [k.calls for k in found if k.category == "allreduce"] == [4]
 
 

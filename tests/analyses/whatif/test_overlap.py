@@ -30,7 +30,7 @@ def test_a_run_beside_its_half(served: Home) -> None:
     compute, talk, lock_step = alone.rows[0][:3]
     assert (talk, lock_step) == (0.042, round(compute + talk, 3))
     assert alone.rows[0][5] == max(compute, talk)
-    assert "ceiling, ignores the split's cost" in alone.title
+    assert "ceiling that ignores the cost of the split" in alone.title
     assert measured.rows[0][5] == pytest.approx(2 * max(compute, talk))
     assert "nothing to gain: two half-batches cost more than the step in lock-step" in measured.notes
     assert "measured in run two" in measured.title

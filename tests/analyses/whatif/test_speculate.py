@@ -60,7 +60,7 @@ def test_a_dear_draft_never_pays(served: Home) -> None:
 
 
 def test_the_drafts_cost_follows_from_its_layers(tmp_path: Path, home: Home) -> None:
-    """Said as draft_layers: half of two layers' compute and four calls of 7 us."""
+    """Given as draft_layers: half of two layers' compute and four calls of 7 us."""
     serve(tmp_path, home, "drafted", facts={"draft_layers": 1})
     serve(tmp_path, home, "larger", tokens=2)
     with reading(home) as con:
@@ -71,7 +71,7 @@ def test_the_drafts_cost_follows_from_its_layers(tmp_path: Path, home: Home) -> 
     assert found.rows[0][3] > 4 * 0.007
 
 
-def asked(home: Home, *runs: str, **options: Any) -> list[Report]:
+def report_of(home: Home, *runs: str, **options: Any) -> list[Report]:
     """The report."""
     with reading(home) as con:
         return speculate_reports(con, list(runs), **options)
@@ -79,20 +79,27 @@ def asked(home: Home, *runs: str, **options: Any) -> list[Report]:
 
 def test_what_is_missing_is_a_refusal(served: Home) -> None:
     """One batch alone, a draft of unknown cost, passes beyond what was measured, and nonsense."""
-    with pytest.raises(UsageError, match="only steps of 1 tokens were measured"):
-        asked(served, "x", draft_ms=1.0)
-    with pytest.raises(UsageError, match="nothing tells what a draft costs"):
-        asked(served, "x", "two")
+    with pytest.raises(UsageError, match="only steps of 1 token were measured"):
+        report_of(served, "x", draft_ms=1.0)
+    with pytest.raises(UsageError, match="the cost of a draft is unknown"):
+        report_of(served, "x", "two")
     with pytest.raises(
-        UsageError, match="verifying takes 4 tokens and more, and steps were measured from 1 to 2"
+        UsageError, match="verifying takes at least 4 tokens, and steps were measured from 1 to 2"
     ):
-        asked(served, "x", "two", drafts=(3,), draft_ms=1.0)
-    with pytest.raises(UsageError, match="drafts are 1 or more"):
-        asked(served, "x", "two", drafts=(0,))
+        report_of(served, "x", "two", drafts=(3,), draft_ms=1.0)
+    with pytest.raises(UsageError, match="the number of drafts is at least 1"):
+        report_of(served, "x", "two", drafts=(0,))
 
 
-def test_extrapolation_is_said(served: Home) -> None:
+def test_steps_of_unknown_size_are_a_refusal(tmp_path: Path, home: Home) -> None:
+    """Not even extrapolation can start from nothing."""
+    serve(tmp_path, home, "once", steps=1)
+    with pytest.raises(UsageError, match="no run has decode steps with a wall time and known tokens"):
+        report_of(home, "once", draft_ms=1.0, extrapolate=True)
+
+
+def test_extrapolation_is_reported(served: Home) -> None:
     """From one batch, in proportion to tokens."""
-    (found,) = asked(served, "x", drafts=(1,), draft_ms=0.0, extrapolate=True)
+    (found,) = report_of(served, "x", drafts=(1,), draft_ms=0.0, extrapolate=True)
     assert found.rows[0][4] == 2.0
     assert found.notes[-1].startswith("EXTRAPOLATED")

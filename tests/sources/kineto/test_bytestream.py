@@ -65,11 +65,11 @@ def test_block_size_never_matters(tmp_path: Path, form: str, monkeypatch: pytest
 @pytest.mark.parametrize("form", FORMS)
 def test_progress_is_told_in_bytes_of_the_file(tmp_path: Path, form: str) -> None:
     """What is reported as read adds up to the file's size on disk."""
-    told: list[int] = []
+    sizes: list[int] = []
     path = _write(tmp_path, FORMS[form])
-    for _ in blocks(path, told.append):
+    for _ in blocks(path, sizes.append):
         pass
-    assert sum(told) == path.stat().st_size
+    assert sum(sizes) == path.stat().st_size
 
 
 @pytest.mark.parametrize(
@@ -88,12 +88,12 @@ def test_empty_file_gives_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("left", [2, 9, 10, 500, len(FORMS["gzip"]) - 9, len(FORMS["gzip"]) - 1])
 def test_truncated_gzip_is_unfinished(tmp_path: Path, left: int) -> None:
     """A gzip file without its end may still be written: it is called unfinished."""
-    with pytest.raises(UnfinishedFile, match="in the middle of gzip data"):
+    with pytest.raises(UnfinishedFile, match="inside gzip data"):
         _read(_write(tmp_path, FORMS["gzip"][:left]))
 
 
 def test_truncated_second_member_is_unfinished(tmp_path: Path) -> None:
-    """A cut in a later member is seen too."""
+    """A truncated later member is found too."""
     with pytest.raises(UnfinishedFile):
         _read(_write(tmp_path, FORMS["members"][:-5]))
 
@@ -106,7 +106,7 @@ def test_truncated_zstd_is_unfinished(tmp_path: Path, left: int) -> None:
 
 
 def test_trailing_garbage_after_gzip_is_refused(tmp_path: Path) -> None:
-    """Other bytes behind a gzip file are named, with their place."""
+    """Other bytes after a gzip file are reported, with their position."""
     data = FORMS["gzip"] + b"garbage"
     with pytest.raises(
         TraceError, match=f"compressed byte {len(FORMS['gzip'])}: found other bytes after the gzip data"
@@ -133,7 +133,7 @@ def test_wrong_checksum_is_damage(tmp_path: Path) -> None:
 
 
 def test_reading_may_stop_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who takes one block and leaves does not leave a thread behind."""
+    """The thread of a reader that stops after one block ends."""
     monkeypatch.setattr(bytestream, "BLOCK_BYTES", 1000)
     before = threading.active_count()
     reading = blocks(_write(tmp_path, FORMS["gzip"]), lambda _: None)
@@ -144,20 +144,20 @@ def test_reading_may_stop_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("left", [10, 500, len(FORMS["gzip"]) - 9, len(FORMS["gzip"]) - 1])
 def test_all_bytes_of_a_cut_gzip_come_first(tmp_path: Path, left: int) -> None:
-    """Whoever wants to keep what is there gets it before the error, to the last byte."""
+    """All bytes come before the error, to the last one."""
     wanted = zlib.decompressobj(wbits=31).decompress(FORMS["gzip"][:left])
-    assert _until_cut(_write(tmp_path, FORMS["gzip"][:left])) == wanted
+    assert _until_error(_write(tmp_path, FORMS["gzip"][:left])) == wanted
 
 
 def test_all_bytes_of_a_cut_zstd_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A read that meets the cut loses nothing: all whole blocks are there."""
+    """A read that meets the end loses nothing: all whole blocks are there."""
     monkeypatch.setattr(bytestream, "BLOCK_BYTES", 400_000)
-    got = _until_cut(_write(tmp_path, FORMS["zstd"][:-1]))
+    got = _until_error(_write(tmp_path, FORMS["zstd"][:-1]))
     assert TEXT.startswith(got)
     assert len(got) >= len(TEXT) - 131_072
 
 
-def _until_cut(path: Path) -> bytes:
+def _until_error(path: Path) -> bytes:
     got: list[bytes] = []
     with pytest.raises(UnfinishedFile):
         got.extend(blocks(path, lambda _: None))

@@ -23,7 +23,7 @@ def _scan(text: bytes, *, at_end: bool = True) -> tuple[list[Event], int]:
 
 
 def _between(bad: bytes) -> list[Event]:
-    """The events of an array in which `bad` stands between two good ones; the good ones must be found."""
+    """The events of an array with `bad` between two good events, which must be found."""
     events, stop = _scan(GOOD + b",\n" + bad + b",\n" + GOOD + b"\n]}")
     assert events[0].value == events[-1].value == json.loads(GOOD)
     assert stop == len(GOOD) * 2 + len(bad) + 5
@@ -43,7 +43,7 @@ def _between(bad: bytes) -> list[Event]:
     ],
 )
 def test_broken_event_costs_itself_only(bad: bytes) -> None:
-    """An event that is no JSON is isolated, with its place; its neighbours are read."""
+    """An event that is not JSON is isolated, with its position; its neighbors are read."""
     (event,) = _between(bad)
     assert event.is_broken
     assert event.value is None
@@ -59,7 +59,7 @@ def test_broken_event_costs_itself_only(bad: bytes) -> None:
     ],
 )
 def test_bad_text_is_repaired(text: bytes, name: str) -> None:
-    """Control characters and bytes that are no UTF-8 leave a readable event, marked as repaired."""
+    """Control characters and bytes that are not UTF-8 leave a readable event, marked as repaired."""
     (event,) = _between(text)
     assert event.is_repaired
     assert event.value["name"] == name
@@ -67,7 +67,7 @@ def test_bad_text_is_repaired(text: bytes, name: str) -> None:
 
 @pytest.mark.parametrize("escaped", [rb"\ud800", rb"\udc00 x", rb"\uDBFF\u0041"])
 def test_half_of_a_surrogate_pair_is_marked(escaped: bytes) -> None:
-    """Half a surrogate pair is legal JSON but no text that can be stored: the event counts as repaired."""
+    """Half of a surrogate pair is valid JSON but cannot be stored: the event counts as repaired."""
     (event,) = _between(b'{"ph": "X", "name": "' + escaped + b'"}')
     assert event.is_repaired
     assert not event.is_broken
@@ -93,7 +93,7 @@ def test_comma_before_a_bracket_is_passed_over() -> None:
 
 
 def test_trailing_comma_is_passed_over() -> None:
-    """A comma before the closing bracket, or two between events, is no event."""
+    """A comma before the closing bracket, or a second one between events, is not an event."""
     text = GOOD + b",\n,\n" + GOOD + b",\n]}"
     events, stop = _scan(text)
     assert [e.value["name"] for e in events] == ["good", "good"]
@@ -169,7 +169,7 @@ def test_brackets_beyond_all_measure_end_with_themselves() -> None:
 
 
 def test_bare_word_among_events_is_broken() -> None:
-    """A word that is no JSON is one broken element."""
+    """A word that is not JSON is one broken element."""
     (event,) = _between(b"N/A")
     assert event.is_broken
 
@@ -205,7 +205,7 @@ _OBJECTS = st.lists(
 
 
 def _lay_out(value: Any, random: Random) -> str:
-    """JSON text with white space wherever it may stand."""
+    """JSON text with white space wherever JSON allows it."""
 
     def space() -> str:
         return random.choice(("", "", " ", "\n", "\r\n", "\t  "))

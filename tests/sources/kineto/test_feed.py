@@ -1,4 +1,4 @@
-"""A bounded buffer, and where to cut it between events."""
+"""A bounded buffer, and where to split it between events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import UnfinishedFile
-from pipeline.sources.kineto.feed import Feed, cut, find_array_end
+from pipeline.sources.kineto.feed import Feed, find_array_end, split
 
 
 def test_fill_reads_no_more_than_it_must() -> None:
@@ -32,7 +32,7 @@ def test_fill_says_when_the_file_ends() -> None:
 
 
 def test_drop_keeps_the_position_in_the_file() -> None:
-    """What is dropped is counted, so that places in the file can be told."""
+    """Dropped bytes are counted, so that positions in the file are known."""
     feed = Feed(iter([b"abc", b"def"]))
     feed.fill(6)
     feed.drop(4)
@@ -85,7 +85,7 @@ _EVENTS = st.lists(st.fixed_dictionaries({"name": st.text(max_size=20), "args": 
 def test_stretches_hold_every_event_once(events: list[object], stretch_bytes: int, is_last: bool) -> None:
     """The stretches and what is left are the buffer, but for the commas between them."""
     buf = ",\n".join(json.dumps(e) for e in events).encode()
-    spans, rest = cut(buf, len(buf), stretch_bytes, is_last=is_last)
+    spans, rest = split(buf, len(buf), stretch_bytes, is_last=is_last)
     edges = [*spans, (rest, len(buf))]
     assert all(buf[end:start].strip() in (b",", b"") for (_, end), (start, _) in pairwise(edges))
     assert b"".join(buf[a:b] for a, b in edges).count(b'"name"') == len(events)
@@ -95,31 +95,31 @@ def test_stretches_hold_every_event_once(events: list[object], stretch_bytes: in
 @settings(max_examples=50)
 @given(_EVENTS, st.integers(50, 300))
 def test_stretches_of_flat_events_parse(events: list[object], stretch_bytes: int) -> None:
-    """Where no event holds a list of objects, every cut is right at once."""
+    """If no event holds a list of objects, the first guess of every boundary is right."""
     buf = ",".join(json.dumps(e) for e in events).encode()
-    spans, rest = cut(buf, len(buf), stretch_bytes, is_last=True)
+    spans, rest = split(buf, len(buf), stretch_bytes, is_last=True)
     found = [event for a, b in spans for event in json.loads(b"[" + buf[a:b] + b"]")]
     assert (found, rest) == (events, len(buf))
 
 
 def test_one_long_event_gives_no_stretch() -> None:
-    """While an event's end is not in the buffer there is nothing to cut."""
-    assert cut(b'{"name": "' + b"x" * 1000, 1010, 100, is_last=False) == ([], 0)
+    """An event whose end is not in the buffer is not split."""
+    assert split(b'{"name": "' + b"x" * 1000, 1010, 100, is_last=False) == ([], 0)
 
 
-def _cut_off() -> Iterator[bytes]:
+def _truncated() -> Iterator[bytes]:
     yield b"abc"
     raise UnfinishedFile("t.gz", where="byte 3", found="the end", wanted="more")
 
 
-def test_a_cut_file_ends_where_it_is_cut() -> None:
-    """To salvage: what is there is in the buffer, and the feed says that the end is missing."""
-    feed = Feed(_cut_off(), salvage=True)
+def test_a_truncated_file_ends_at_its_last_byte() -> None:
+    """To salvage a file, its bytes are in the buffer, and the feed is marked as truncated."""
+    feed = Feed(_truncated(), salvage=True)
     feed.fill(10)
-    assert (feed.buffer, feed.is_at_end, feed.is_cut) == (b"abc", True, True)
+    assert (feed.buffer, feed.is_at_end, feed.is_truncated) == (b"abc", True, True)
 
 
-def test_a_cut_file_is_an_error_otherwise() -> None:
-    """Somebody may still be writing it."""
+def test_a_truncated_file_is_an_error_otherwise() -> None:
+    """A profiler may still be writing it."""
     with pytest.raises(UnfinishedFile):
-        Feed(_cut_off()).fill(10)
+        Feed(_truncated()).fill(10)

@@ -1,4 +1,4 @@
-"""The metadata around the events, wherever it stands and however broken; and what other tools' files look
+"""The metadata around the events, before or after them, valid or broken; and what other tools' files look
 like."""
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def _parse(head: bytes, tail: bytes) -> tuple[Header, list[str]]:
             b', "distributedInfo": {"rank": 3}, "baseTimeNanoseconds": 5}',
         ),
     ],
-    ids=["before", "behind", "digits as text", "BOM and duplicate key"],
+    ids=["before", "after", "digits as text", "BOM and duplicate key"],
 )
 def test_metadata_is_read_wherever_it_stands(head: bytes, tail: bytes) -> None:
-    """Base and rank are found before and behind the events; of duplicate keys the last one counts."""
+    """Base and rank are found before and after the events; of duplicate keys the last one counts."""
     found, codes = _parse(head, tail)
     assert (found.integer("baseTimeNanoseconds"), found.distributed("rank"), codes) == (5, 3, [])
 
@@ -64,10 +64,10 @@ def test_bare_array_has_no_metadata(head: bytes) -> None:
         ),
         (b'{"traceEvents": [', b', "baseTimeNanoseconds": 5, "distributedInfo": {"rank": 3}, "x": nan'),
     ],
-    ids=["unescaped quotes", "cut off"],
+    ids=["unescaped quotes", "truncated"],
 )
 def test_known_keys_are_rescued_from_broken_metadata(head: bytes, tail: bytes) -> None:
-    """Base and rank are picked out of metadata that is no JSON, and that is counted."""
+    """Base and rank are extracted from metadata that is not JSON, and the damage is counted."""
     found, codes = _parse(head, tail)
     assert (found.integer("baseTimeNanoseconds"), found.distributed("rank"), codes) == (
         5,
@@ -83,15 +83,15 @@ _TAIL = (
 
 
 @pytest.mark.parametrize("at", range(len(_TAIL)))
-def test_metadata_that_ends_early_is_cut(at: int) -> None:
+def test_metadata_that_ends_early_is_truncated(at: int) -> None:
     """Wherever the file ends before its last brace, the rest is missing."""
-    assert header.parse(b'{"traceEvents": [', _TAIL[:at], "t.json", IssueBook()).is_cut
+    assert header.parse(b'{"traceEvents": [', _TAIL[:at], "t.json", IssueBook()).is_truncated
 
 
 @pytest.mark.parametrize("tail", [_TAIL, _TAIL + b"\n\0\0", b', "x": nan}', b', "ERROR": ["a "b""]}'])
-def test_metadata_with_its_end_is_not_cut(tail: bytes) -> None:
-    """Broken metadata is not a cut file."""
-    assert not header.parse(b'{"traceEvents": [', tail, "t.json", IssueBook()).is_cut
+def test_metadata_with_its_end_is_not_truncated(tail: bytes) -> None:
+    """Broken metadata is not a truncated file."""
+    assert not header.parse(b'{"traceEvents": [', tail, "t.json", IssueBook()).is_truncated
 
 
 @pytest.mark.parametrize("tail", [b"}{", b'}\n{"schemaVersion": 1, "device', b"}\0\0[", b', "a": 1}{"b"'])
@@ -124,7 +124,7 @@ def test_broken_metadata_keeps_the_events(tmp_path: Path) -> None:
     ids=["twice", "on two lines", "bare arrays"],
 )
 def test_several_documents_are_refused(tmp_path: Path, data: bytes) -> None:
-    """Several ranks that wrote into one file cannot be told apart: the file is refused with that reason."""
+    """Several ranks that wrote into one file cannot be separated: the file is refused with that reason."""
     with pytest.raises(TraceError, match="more data") as caught:
         read_bytes(tmp_path, data)
     assert "one file per rank" in caught.value.advice
@@ -173,18 +173,18 @@ def test_device_names_leave_out_what_is_empty() -> None:
 
 @pytest.mark.parametrize(("value", "wanted"), [("gpu-3", "gpu-3"), ("", None), (["a"], None), (None, None)])
 def test_host_is_a_text_or_missing(value: object, wanted: str | None) -> None:
-    """host_name is taken where it is a text that says something."""
+    """host_name is used if it is text and not empty."""
     assert Header({"host_name": value}).host == wanted
 
 
 OTHERS = {
     b"": "found nothing",
     b" \n": "found nothing",
-    b"hello": "is no JSON",
-    b"\x89PNG": "is no JSON",
-    b'"text"': "is no JSON",
+    b"hello": "is not JSON",
+    b"\x89PNG": "is not JSON",
+    b'"text"': "is not JSON",
     b"[[-1, 1, 37888, 7], [-1, 1, 512, 7]]": "memory timeline",
-    b"[1, 2]": "no events",
+    b"[1, 2]": "not events",
     b'{"schema": "1.1.0", "nodes": [{"id": 1}]}': "execution trace",
     b'{"rocprofiler-sdk-tool": [{"metadata": {}}]}': "rocprofv3",
     b'{"segments": [], "device_traces": []}': "memory snapshot",

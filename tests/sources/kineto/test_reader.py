@@ -153,7 +153,7 @@ def test_base_moves_every_time_alike(tmp_path: Path, events: list[Any], base_ns:
         assert sorted(map(repr, moved)) == sorted(map(repr, there.tables[table]))
 
 
-CUT = trace_json(
+WHOLE_TRACE = trace_json(
     [kernel(f"k{n}", 10 * n + 5, 3, n) for n in range(12)] + [launch(1, n) for n in range(4)], header()
 )
 
@@ -170,11 +170,10 @@ def _rows_or_trace_error(folder: Path, data: bytes, **options: Any) -> Raw | Non
 
 
 @settings(max_examples=20)
-@given(st.integers(0, len(CUT) - 1), st.sampled_from([300, 1 << 20]))
-def test_cut_file_gives_rows_or_a_trace_error(tmp_path: Path, at: int, stretch_bytes: int) -> None:
-    """A file cut anywhere is refused with a TraceError and leaves no table, or everything before its tail is
-    read."""
-    raw = _rows_or_trace_error(tmp_path, CUT[:at], stretch_bytes=stretch_bytes)
+@given(st.integers(0, len(WHOLE_TRACE) - 1), st.sampled_from([300, 1 << 20]))
+def test_a_truncated_file_gives_rows_or_a_trace_error(tmp_path: Path, at: int, stretch_bytes: int) -> None:
+    """A file truncated at any byte is refused and leaves no table, or everything before its tail is read."""
+    raw = _rows_or_trace_error(tmp_path, WHOLE_TRACE[:at], stretch_bytes=stretch_bytes)
     assert raw is None or len(raw.tables["gpu_activity"]) == 12
 
 
@@ -189,11 +188,10 @@ PARTED = lines(*_PARTS, tail=b'\n], "traceName": {"a": "}"}}')
     st.sampled_from([300, 1 << 20]),
     st.sampled_from([bytes, lambda data: gzip.compress(data)[:-8]]),
 )
-def test_complete_events_of_a_cut_file_are_salvaged(
+def test_complete_events_of_a_truncated_file_are_salvaged(
     tmp_path: Path, at: int, stretch_bytes: int, pack: Callable[[bytes], bytes]
 ) -> None:
-    """Cut anywhere, the events in front of the cut land, all of them and nothing else; without GPU work it is
-    a TraceError."""
+    """All events before the truncation land, and nothing else; without GPU work there is a TraceError."""
     ends = [PARTED.index(part) + len(part) for part in _PARTS]
     complete = [part for part, end in zip(_PARTS, ends, strict=True) if end <= at]
     if not any(b'"kernel"' in part for part in complete):
@@ -215,30 +213,32 @@ def test_a_file_without_its_end_is_unfinished(tmp_path: Path, at: int) -> None:
 
 
 @settings(max_examples=8)
-@given(st.integers(0, len(gzip.compress(CUT, mtime=0)) - 1))
+@given(st.integers(0, len(gzip.compress(WHOLE_TRACE, mtime=0)) - 1))
 def test_cut_gzip_is_a_trace_error(tmp_path: Path, at: int) -> None:
-    """A compressed file cut anywhere is refused, and leaves no table."""
-    assert _rows_or_trace_error(tmp_path, gzip.compress(CUT, mtime=0)[:at]) is None
+    """A compressed file truncated at any byte is refused, and leaves no table."""
+    assert _rows_or_trace_error(tmp_path, gzip.compress(WHOLE_TRACE, mtime=0)[:at]) is None
 
 
 @settings(max_examples=8)
-@given(st.integers(0, len(CUT) - 1), st.binary(min_size=1, max_size=6))
+@given(st.integers(0, len(WHOLE_TRACE) - 1), st.binary(min_size=1, max_size=6))
 def test_damaged_text_gives_rows_or_a_trace_error(tmp_path: Path, at: int, damage: bytes) -> None:
     """Bytes overwritten anywhere give rows whose books balance, or a TraceError: no other exception."""
-    _rows_or_trace_error(tmp_path, CUT[:at] + damage + CUT[at + len(damage) :], stretch_bytes=500)
+    _rows_or_trace_error(
+        tmp_path, WHOLE_TRACE[:at] + damage + WHOLE_TRACE[at + len(damage) :], stretch_bytes=500
+    )
 
 
 def test_a_file_that_needs_too_much_memory_is_a_trace_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is that file's trouble: the next one is read."""
+    """Only that file is refused: the next one is read."""
 
     def land(*_rest: object) -> None:
         raise duckdb.OutOfMemoryException("failed to allocate")
 
     monkeypatch.setattr("pipeline.sources.kineto.tables.land", land)
-    with pytest.raises(TraceError, match="256MB of memory are too small"):
-        read_bytes(tmp_path, CUT)
+    with pytest.raises(TraceError, match="more than 256MB of memory"):
+        read_bytes(tmp_path, WHOLE_TRACE)
 
 
 def test_event_longer_than_a_stretch(tmp_path: Path) -> None:
@@ -262,10 +262,10 @@ def test_broken_events_among_many_stretches(tmp_path: Path) -> None:
 
 
 def test_progress_is_told(tmp_path: Path) -> None:
-    """The job is told every byte that was read from disk."""
-    told: list[int] = []
+    """The job counts every byte that was read from disk."""
+    sizes: list[int] = []
     path = tmp_path / "t.json"
-    path.write_bytes(CUT)
+    path.write_bytes(WHOLE_TRACE)
     (tmp_path / "out").mkdir()
     (tmp_path / "work").mkdir()
     read_kineto(
@@ -273,15 +273,15 @@ def test_progress_is_told(tmp_path: Path) -> None:
             path,
             path.name,
             "f",
-            len(CUT),
+            len(WHOLE_TRACE),
             "0" * 64,
             "run",
             tmp_path / "out",
             tmp_path / "work",
-            on_read=told.append,
+            on_read=sizes.append,
         )
     )
-    assert sum(told) == len(CUT)
+    assert sum(sizes) == len(WHOLE_TRACE)
 
 
 CUPTI = "CUPTI did not start"
@@ -378,13 +378,14 @@ def test_real_trace_is_booked_to_the_nanosecond(shared_traces: Path, tmp_path: P
     assert raw.trace("events_read", "gpu_ns_read") == (len(events), sum(time.values()))
 
 
+SMOKE = "smoke_dp0_pp0_tp0_dcp0_ep0_rank0.1795968595060704456.pt.trace.json.gz"
 REFUSED = {
     "ascend-npu-trace-view/trace_view.json": "Ascend NPU",
     "hta-memory-analysis/memory_timeline.raw.gz": "memory timeline",
     "hta-execution-trace/benchmark_simple_add_et.json.gz": "execution trace",
     "tracelens-rocprof/908_results.json.gz": "rocprofv3",
     "hta-cpu-only/rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz": "no kernel, memcpy or memset",
-    "captures/X_smoke_cupti_missing/smoke_dp0_pp0_tp0_dcp0_ep0_rank0.1795968595060704456.pt.trace.json.gz": CUPTI,
+    f"captures/X_smoke_cupti_missing/{SMOKE}": CUPTI,
 }
 
 

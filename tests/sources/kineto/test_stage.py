@@ -1,4 +1,4 @@
-"""Typing of odd input: what is exact, what is counted, and that both paths say the same."""
+"""Typing of odd input: what is exact, what is counted, and that both paths agree."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def absolute(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.mark.parametrize("spelling", RELATIVE)
 def test_relative_time_is_exact_however_it_is_spelled(relative: Read, spelling: str) -> None:
-    """Integers, fractions, exponents and digits in quotes become whole nanoseconds behind the base."""
+    """Integers, fractions, exponents and digits in quotes become whole nanoseconds after the base."""
     assert relative.starts[f"k{list(RELATIVE).index(spelling)}"] == BASE + RELATIVE[spelling]
 
 
@@ -148,7 +148,7 @@ def test_harmless_oddities_stay_on_the_fast_path(harmless: Read) -> None:
 
 
 def test_harmless_oddities_are_no_issue(harmless: Read) -> None:
-    """Oddities in what is not read are not counted as trouble, and every event lands."""
+    """Oddities in fields that are not read are not counted, and every event lands."""
     assert harmless.raw.codes == {"unknown_rank"}
     assert harmless.raw.column("gpu_activity", "name") == sorted(HARMLESS)
 
@@ -194,7 +194,7 @@ def bad_text(tmp_path_factory: pytest.TempPathFactory) -> Raw:
 
 @pytest.mark.parametrize("what", BAD_TEXT)
 def test_bad_text_is_counted_by_name(bad_text: Raw, what: str) -> None:
-    """An event that no JSON reader takes as it is has an issue of its kind."""
+    """An event that a JSON reader rejects has an issue of its kind."""
     issue = BAD_TEXT[what][1]
     assert bad_text.issues[issue] == (sum(other == issue for _, other in BAD_TEXT.values()), None)
 
@@ -212,13 +212,13 @@ def test_repaired_text_lands(bad_text: Raw) -> None:
 
 
 def test_trailing_comma_is_fine(tmp_path: Path) -> None:
-    """A comma before the closing bracket is no event."""
+    """A comma before the closing bracket is not an event."""
     raw = _read(tmp_path, kernel_text(), tail=b",\n]}").raw
     assert raw.trace("events_read") == (1,)
 
 
 def test_unreadable_event_is_shown_with_its_place(tmp_path: Path) -> None:
-    """The example of an unreadable event says at which byte it stands and what is there."""
+    """The example of an unreadable event has its byte position and its first bytes."""
     raw = _read(tmp_path, BROKEN, kernel_text()).raw
     examples = {row["code"]: row["example"] for row in raw.tables["issue"]}
     assert examples["unreadable_event"].startswith(f"byte {lines().index(b'[') + 1}: ")
@@ -256,7 +256,7 @@ def test_bad_time_stamp_is_skipped_and_counted(bad_times: Raw) -> None:
 
 
 def test_good_neighbour_of_bad_times_lands(bad_times: Raw) -> None:
-    """What stands beside bad values is read."""
+    """Values next to bad ones are read."""
     assert bad_times.column("gpu_activity", "name") == ["good"]
 
 
@@ -295,7 +295,7 @@ def test_ids_that_are_none_are_counted(ids: Raw) -> None:
 
 
 def test_device_beyond_32_bits_is_a_bad_value(tmp_path: Path) -> None:
-    """A device ordinal that no INTEGER holds is NULL and counted, and the pid stands in."""
+    """A device ordinal that no INTEGER holds is NULL and counted, and the pid replaces it."""
     raw = _read(
         tmp_path, kernel_text(args='"device": 4294967296, "stream": 7, "Group size": 99999999999')
     ).raw
@@ -305,7 +305,7 @@ def test_device_beyond_32_bits_is_a_bad_value(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("more", [(), (BROKEN,)], ids=["duplicates only", "beside a broken event"])
 def test_last_of_duplicate_keys_wins(tmp_path: Path, more: tuple[bytes, ...]) -> None:
-    """Of a key that stands twice, in the event or in its arguments, the last one counts."""
+    """The last of a repeated key, in the event or in its arguments, counts."""
     raw = _read(
         tmp_path, kernel_text("first", '"name": "last"', args='"correlation": 1, "correlation": 2'), *more
     ).raw
@@ -367,7 +367,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Read, Read]:
 
 
 def test_odd_but_legal_events_are_fast(both: tuple[Read, Read]) -> None:
-    """None of them needs the exact scan; beside a broken event all of them go through it."""
+    """None of them needs the exact scan; next to a broken event all of them go through it."""
     assert (both[0].exact_events, both[1].exact_events) == (0, len(ODD_BUT_LEGAL) + 1)
 
 

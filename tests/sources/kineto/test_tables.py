@@ -1,4 +1,4 @@
-"""Staged events to raw tables: reasons to leave out, times, ranks, and what each table holds."""
+"""Staged events to raw tables: reasons to leave events out, times, and what each table holds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.kineto_reading import (
 )
 
 LATE = 200_000_000_000
-"""A time well behind the base, as files of long-running processes have it."""
+"""A time long after the base, as in files of long-running processes."""
 
 
 def _without(made: dict[str, Any], *keys: str) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def test_nothing_else_is_left_out(skips: Raw) -> None:
 
 
 def test_one_of_each_duplicate_is_kept(skips: Raw) -> None:
-    """An event that stands three times in the file is booked once."""
+    """An event that is in the file three times is booked once."""
     assert skips.column("gpu_activity", "name") == ["good", "twice"]
 
 
@@ -91,7 +91,7 @@ def test_books_of_the_trace(skips: Raw) -> None:
 
 
 def test_contracts_hold_with_every_kind_of_skip(skips: Raw) -> None:
-    """All tables are what their contracts say."""
+    """All tables match their contracts."""
     assert_contracts_hold(skips)
 
 
@@ -121,7 +121,7 @@ def test_kernel_at_the_base_is_real(tmp_path: Path) -> None:
 
 
 def test_nothing_that_can_be_booked_is_refused(tmp_path: Path) -> None:
-    """A file whose GPU events all lack their times is refused, and leaves no table behind."""
+    """A file whose GPU events all lack their times is refused, and leaves no table."""
     with pytest.raises(TraceError, match="none can be booked"):
         read_events(tmp_path, [_without(kernel("k", 5, 5), "ts"), launch(1, 1)])
     assert list(tmp_path.rglob("run/*/*.parquet")) == []
@@ -159,7 +159,7 @@ def test_impossible_times_are_left_out_by_name(tmp_path: Path) -> None:
         ),
         (b"[", b"]", "1790857026000005", None),
     ],
-    ids=["absolute", "relative", "base behind the events", "absolute in spite of a base", "bare array"],
+    ids=["absolute", "relative", "base after the events", "absolute in spite of a base", "bare array"],
 )
 def test_times_are_since_the_epoch(
     tmp_path: Path, head: bytes, tail: bytes, ts: str, base: int | None
@@ -175,136 +175,6 @@ def test_unit_for_display_is_ignored(tmp_path: Path) -> None:
     """displayTimeUnit is for viewers: times are microseconds."""
     raw = read_events(tmp_path, [kernel("k", 5000, 2500)], header(displayTimeUnit="ns"))
     assert raw.trace("first_ns", "last_ns") == (BASE_NS + 5000, BASE_NS + 7500)
-
-
-def _process_name(name: str, pid: object = PID) -> dict[str, Any]:
-    return {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "ts": 0, "args": {"name": name}}
-
-
-RANKS = {
-    "distributedInfo before file name": (3, "cap_rank5.json", None, (3, "distributed_info")),
-    "file name before process name": (None, "cap_rank5.json", "VLLM::Worker_TP1", (5, "file_name")),
-    "process name": (None, "cap.json", "VLLM::Worker_TP1_EP1", (1, "process_name")),
-    "SGLang's process name": (None, "cap.json", "sglang::scheduler_TP2", (2, "process_name")),
-    "process name of a data-parallel rank": (None, "cap.json", "VLLM::Worker_DP1_TP1", (None, None)),
-    "tensor-parallel rank in the file name": (None, "1759255878.904894-TP-2.json", None, (2, "file_name")),
-    "tensor-parallel rank of a data-parallel file": (
-        None,
-        "1759255878.904894-TP-2-DP-1.json",
-        None,
-        (None, None),
-    ),
-    "no rank, whatever the pid": (None, "cap.json", "python3", (None, None)),
-    "empty rank": ("", "cap.json", None, (None, None)),
-    "empty rank, file name tells": ("", "rank2.json", None, (2, "file_name")),
-}
-
-
-@pytest.mark.parametrize("what", RANKS)
-def test_rank_comes_from_the_best_that_tells(tmp_path: Path, what: str) -> None:
-    """distributedInfo, else the file's name, else the process's name, never the pid; where none tells, NULL
-    and an issue."""
-    rank, file_name, process_name, wanted = RANKS[what]
-    head = header(None) | ({} if rank is None else {"distributedInfo": {"rank": rank}})
-    events = [
-        kernel("k", 5000, 100, 1, device=4),
-        launch(1000, 1),
-        *([_process_name(process_name)] if process_name else []),
-    ]
-    raw = read_events(tmp_path, events, head, file_name)
-    assert raw.trace("rank", "rank_source") == wanted
-    assert raw.column("gpu_activity", "rank") == [wanted[0]]
-    assert ("unknown_rank" in raw.codes) == (wanted[0] is None)
-
-
-def test_coordinates_and_host_of_the_names(tmp_path: Path) -> None:
-    """Parallel coordinates come from the file's name or its process's."""
-    events = [kernel("k", 5000, 100, 1), launch(1000, 1), _process_name("VLLM::Worker_TP1_EP5")]
-    raw = read_events(tmp_path, events, name="dp2_pp0_tp1_rank3.json")
-    assert raw.trace("dp_rank", "tp_rank", "pp_rank", "ep_rank", "process_name", "pid") == (
-        2,
-        1,
-        0,
-        5,
-        "VLLM::Worker_TP1_EP5",
-        PID,
-    )
-
-
-@pytest.fixture(scope="module")
-def merged(tmp_path_factory: pytest.TempPathFactory) -> Raw:
-    """SGLang's merged file: two ranks with the same correlation ids, every pid prefixed."""
-    events = []
-    for rank in range(2):
-        prefix = f"[TP{rank:02}-DP00-PP00-EP0{rank}] "
-        own = [
-            kernel(f"k{rank}", 5000, 100 + rank, 1),
-            launch(1000, 1, f"launch{rank}"),
-            operator(f"op{rank}", 900, 300),
-        ]
-        own += [annotation(f"step{rank}", 800, 500), _process_name(f"sglang::scheduler_TP{rank}")]
-        events += [e | {"pid": f"{prefix}{e['pid']}"} for e in own]
-    events.append(event("Trace", "PyTorch Profiler (0)", 1, 5, pid="Spans", tid="PyTorch Profiler"))
-    return read_events(
-        tmp_path_factory.mktemp("merged"), events, header(None), "merged-1759255878.904894.json"
-    )
-
-
-def test_merged_file_gives_a_trace_per_rank(merged: Raw) -> None:
-    """Each prefix of the pids is a trace of its own, with rank and coordinates from the prefix."""
-    columns = ("rank", "rank_source", "tp_rank", "dp_rank", "ep_rank", "process_name", "pid")
-    assert merged.rows("trace", *columns) == [
-        (0, "process_prefix", 0, 0, 0, "sglang::scheduler_TP0", PID),
-        (1, "process_prefix", 1, 0, 1, "sglang::scheduler_TP1", PID),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("table", "stem"), [("gpu_activity", "k"), ("launch", "launch"), ("cpu_op", "op"), ("annotation", "step")]
-)
-def test_merged_ranks_are_kept_apart(merged: Raw, table: str, stem: str) -> None:
-    """Rows of different ranks have different trace ids, so that equal correlation ids never meet."""
-    ids = {row["rank"]: row["trace_id"] for row in merged.tables["trace"]}
-    assert len(set(ids.values())) == 2
-    assert set(merged.rows(table, "name", "trace_id")) == {(f"{stem}{rank}", ids[rank]) for rank in (0, 1)}
-
-
-def test_activity_ids_start_anew_in_each_rank(merged: Raw) -> None:
-    """Positions count within a trace; contracts hold for a file of several."""
-    assert merged.column("gpu_activity", "activity_id") == [0, 0]
-    assert_contracts_hold(merged)
-
-
-def test_events_without_prefix_are_counted_once(merged: Raw) -> None:
-    """What belongs to no rank is counted with one of them."""
-    assert [row["count"] for row in merged.tables["issue"] if row["code"] == "profiler_span"] == [1]
-
-
-@pytest.fixture(scope="module")
-def amd(tmp_path_factory: pytest.TempPathFactory) -> Raw:
-    """An AMD trace: devices are not counted from 0, their names are empty, graph kernels have no grid."""
-    head = header() | {
-        "deviceProperties": [{"id": d, "name": ""} for d in range(8)],
-        "roctracer_version": 4.1,
-        "hip_runtime_version": 70253211,
-    }
-    del head["cuda_runtime_version"]
-    events = [
-        kernel("Cijk_Ailk", 5000, 100, 1, device=9, stream=0, kind="Dispatch Kernel"),
-        launch(1000, 1, "hipGraphLaunch"),
-    ]
-    return read_events(tmp_path_factory.mktemp("amd"), events, head)
-
-
-def test_amd_is_told_by_its_versions(amd: Raw) -> None:
-    """Keys of HIP or roctracer tell the vendor; an empty device name is missing."""
-    assert amd.trace("vendor", "gpu_name") == ("amd", None)
-
-
-def test_amd_device_is_as_the_file_says(amd: Raw) -> None:
-    """A device id that does not start at 0 is kept, and is not the rank."""
-    assert amd.rows("gpu_activity", "device", "stream", "grid", "rank") == [(9, 0, None, 0)]
-    assert amd.rows("launch", "name", "correlation") == [("hipGraphLaunch", 1)]
 
 
 @pytest.fixture(scope="module")
@@ -423,7 +293,7 @@ def test_kernel_arguments_land(full: Raw) -> None:
     assert (7168, 7168, 8, "0", "[0, 1]", 12) in full.rows("gpu_activity", *more)
 
 
-def test_copy_says_where_to(full: Raw) -> None:
+def test_a_copy_has_its_direction(full: Raw) -> None:
     """A copy keeps its direction and size."""
     assert ("memcpy", "PtoP", 4096) in full.rows("gpu_activity", "kind", "copy_kind", "bytes")
 
@@ -434,7 +304,7 @@ def test_operator_keeps_its_shapes(full: Raw) -> None:
     assert full.rows("cpu_op", *columns) == [(9, "[[1,7168],[]]", '["c10::BFloat16",""]', "allreduce", 8, 12)]
 
 
-def test_annotation_and_its_gpu_twin_are_told_apart(full: Raw) -> None:
+def test_an_annotation_differs_from_its_gpu_twin(full: Raw) -> None:
     """The CPU side has a process and thread, the GPU side a device and stream; one id joins them."""
     columns = ("side", "external_id", "device", "stream", "pid", "tid", "is_open")
     assert full.rows("annotation", *columns) == [
@@ -444,7 +314,7 @@ def test_annotation_and_its_gpu_twin_are_told_apart(full: Raw) -> None:
 
 
 def test_full_trace_keeps_contracts(full: Raw) -> None:
-    """All columns have the types that the contracts say."""
+    """All columns have the types of their contracts."""
     assert_contracts_hold(full)
 
 
@@ -467,7 +337,7 @@ def test_activity_ids_follow_device_stream_and_time(tmp_path: Path) -> None:
 
 
 def test_event_without_name_lands(tmp_path: Path) -> None:
-    """A missing name costs no event."""
+    """An event without a name is not lost."""
     raw = read_events(
         tmp_path,
         [

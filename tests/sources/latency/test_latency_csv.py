@@ -10,15 +10,19 @@ from tests.support.latencies import read, refused
 
 
 def test_a_capture_of_latencies_lands_line_by_line(tmp_path: Path) -> None:
-    """Mode, clock, whose bytes and what the number is over repetitions are kept; the line tells where it
-    stood."""
+    """Mode, clock, buffer, statistic and line number are kept."""
     header = "op,mode,tokens,bytes_per_rank,median_us,min_us,max_us\n"
-    text = f"{header}all_gather_into_tensor,eager,1,14336,37.24,36,48\nall_reduce,cudagraph,1,14336,11.76,11,12\n"
+    eager, graph = (
+        "all_gather_into_tensor,eager,1,14336,37.24,36,48",
+        "all_reduce,cudagraph,1,14336,11.76,11,12",
+    )
+    text = f"{header}{eager}\n{graph}\n"
     first, second = read(tmp_path, text)
     assert first == {
-        "bench_id": "f", "run_name": "run", "file_name": "table.csv", "format": "csv", "line": 2, "op": "all_gather",
-        "op_name": "all_gather_into_tensor", "mode": "eager", "measured": "wall", "bytes": 14336, "bytes_of": "per_rank", "tokens": 1, "ranks": None,
-        "dtype": None, "us": 37.24, "statistic": "median", "us_min": 36.0, "us_max": 48.0, "algbw_gbps": None, "busbw_gbps": None,
+        "bench_id": "f", "run_name": "run", "file_name": "table.csv", "format": "csv", "line": 2,
+        "op": "all_gather", "op_name": "all_gather_into_tensor", "mode": "eager", "measured": "wall",
+        "bytes": 14336, "bytes_of": "per_rank", "tokens": 1, "ranks": None, "dtype": None, "us": 37.24,
+        "statistic": "median", "us_min": 36.0, "us_max": 48.0, "algbw_gbps": None, "busbw_gbps": None,
         "is_in_place": None, "wrong": None, "other": None,
     }  # fmt: skip
     assert (second["line"], second["op"], second["mode"]) == (3, "all_reduce", "graph")
@@ -40,7 +44,7 @@ def test_compute_is_measured_by_tokens(tmp_path: Path) -> None:
 
 
 def test_clock_ranks_and_strange_columns_are_kept(tmp_path: Path) -> None:
-    """A kernel's duration is said to be one; columns of no known meaning stay as text; remarks and empty
+    """A kernel's duration has its own clock; unknown columns are kept as text; comments and empty
     lines are passed over."""
     text = (
         "# made on Monday\nOp\tbytes\tbytes_of\tkernel_us\tranks\tnode\n\nAllToAll\t64\tOUTPUT\t3.5\t8\tn1\n"
@@ -75,11 +79,11 @@ def test_clock_ranks_and_strange_columns_are_kept(tmp_path: Path) -> None:
         ("op,bytes,size,us\n", 1, "more than one column of bytes"),
         ("op,input_bytes,output_bytes,us\n", 1, "more than one column of bytes"),
         ("# nothing\n", 1, "no header"),
-        (b"op,bytes,us\nall_reduce,1024,\xff\n", 2, "bytes that are no UTF-8"),
+        (b"op,bytes,us\nall_reduce,1024,\xff\n", 2, "bytes that are not UTF-8"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, text: str | bytes, line: int, found: str) -> None:
-    """The error says which line, what it found and what it wanted, and nothing is written."""
+    """The error has the line, what was found and what was wanted, and nothing is written."""
     error = refused(tmp_path, text)
     assert error.where == f"line {line}"
     assert error.found.startswith(found)

@@ -1,4 +1,4 @@
-"""nccl-tests' text output, whatever its version and whatever stands around it."""
+"""nccl-tests' text output, in every version, and with other text around it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.support.latencies import NEW, OLD, OLDEST, read, refused
 
 
-def test_nccl_tests_of_today(tmp_path: Path) -> None:
+def test_current_nccl_tests(tmp_path: Path) -> None:
     """Out of place and in place, with the ranks that took part, the graph flag, and the number of wrong
     elements as given."""
     found = read(tmp_path, "$ ./build/all_reduce_perf -b 8 -G 1\n" + NEW, "log.txt")
@@ -18,17 +18,17 @@ def test_nccl_tests_of_today(tmp_path: Path) -> None:
         (True, 36.77, 0.39, 0.68, "N/A"),
     ]
     first = found[0]
-    assert (first["op"], first["mode"], first["ranks"], first["bytes"], first["bytes_of"], first["dtype"], first["statistic"], first["format"]) == (
+    keys = ("op", "mode", "ranks", "bytes", "bytes_of", "dtype", "statistic", "format")
+    assert tuple(first[key] for key in keys) == (
         "all_reduce", "graph", 8, 14336, "input", "bfloat16", "mean", "nccl_tests",
     )  # fmt: skip
 
 
 def test_older_columns_are_read_by_their_names(tmp_path: Path) -> None:
-    """Without redop and root; `size` of an all-gather is its output; the file's name tells the operation."""
+    """Without redop and root; `size` of an all-gather is its output; the file's name gives the operation."""
     first, _ = read(tmp_path, OLD, "all_gather_perf.txt")
-    assert (first["op"], first["bytes"], first["bytes_of"], first["ranks"], first["mode"], first["us"], first["wrong"]) == (
-        "all_gather", 64, "output", 2, "eager", 28.99, "0e+00",
-    )  # fmt: skip
+    keys = ("op", "bytes", "bytes_of", "ranks", "mode", "us", "wrong")
+    assert tuple(first[key] for key in keys) == ("all_gather", 64, "output", 2, "eager", 28.99, "0e+00")
     (oldest, _) = read(tmp_path, OLDEST, "reduce_scatter.log")
     assert (oldest["op"], oldest["bytes"], oldest["us"], oldest["wrong"], oldest["ranks"]) == (
         "reduce_scatter",
@@ -83,7 +83,7 @@ def test_groups_of_different_sizes_have_no_number_of_ranks(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "name", "line", "found"),
     [
-        (NEW, "log.txt", 16, "a table that does not say of which operation"),
+        (NEW, "log.txt", 16, "a table that does not name its operation"),
         (NEW.replace("   0.68    N/A\n", "   0.68\n"), "all_reduce_perf.txt", 16, "12 fields"),
         (NEW.replace("37.05", "37,05"), "all_reduce_perf.txt", 16, "time = '37,05'"),
         (
@@ -97,6 +97,6 @@ def test_groups_of_different_sizes_have_no_number_of_ranks(tmp_path: Path) -> No
 def test_a_bad_line_of_nccl_tests_is_named(
     tmp_path: Path, text: str, name: str, line: int, found: str
 ) -> None:
-    """A line of numbers that was cut, mixed with another or is of an unknown table says so."""
+    """A line of numbers that is truncated, mixed with another or of an unknown table is refused."""
     error = refused(tmp_path, text, name)
     assert (error.where, error.found[: len(found)]) == (f"line {line}", found)

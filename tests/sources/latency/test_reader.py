@@ -1,4 +1,4 @@
-"""Latency tables: which files are some, their run, and what no table is."""
+"""Latency tables: how they are recognized, their run, and files that are refused."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_whatever_the_text_it_is_rows_or_a_trace_error(text: str, name: str) -> 
 
 
 def test_tables_are_told_from_traces() -> None:
-    """By suffix, or by the line of column names behind whatever a launcher says; never JSON or gzip."""
+    """By suffix, or by the line of column names after a launcher's messages; never JSON or gzip."""
     assert is_table("latency.CSV", b"anything")
     assert is_table("job.out", NEW.encode())
     assert is_table("job.out", b"[1,0]<stdout>:# x\n[1,0]<stdout>:#  size  count  type  time\n")
@@ -59,7 +59,7 @@ def test_tables_are_told_from_traces() -> None:
 
 
 def test_names_of_operations_and_modes() -> None:
-    """Torch's, NCCL's and nccl-tests' spellings mean the same; others mean nothing."""
+    """Torch's, NCCL's and nccl-tests' spellings are known; others are not."""
     assert {operation(n) for n in ("all_to_all_single", "AllToAll", "alltoall_perf", "all_to_allv")} == {
         "all_to_all"
     }
@@ -71,7 +71,7 @@ def test_names_of_operations_and_modes() -> None:
 
 
 def test_a_run_of_a_table_alone_is_a_run(tmp_path: Path, home: Home) -> None:
-    """It is built, checked, listed without traces, found by name, and not built again."""
+    """It is built, checked, listed without traces, found by name, and not rebuilt."""
     (tmp_path / "Table.csv").write_text("op,bytes,us\nall_reduce,1024,20\n", encoding="utf-8")
     outcome = ingest_into(home, tmp_path / "Table.csv", run="My table")
     assert (outcome.codes, len(outcome.built), [*outcome.verdicts.values()]) == ([], 1, ["pass"])

@@ -86,7 +86,7 @@ def test_rows_without_a_byte_are_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [1, 100, 9_000, 20_000])
 def test_a_truncated_file_is_refused(tmp_path: Path, cut: int) -> None:
-    """Also by the look that only counts rows, unless it is cut between two batches."""
+    """Also when only rows are counted, unless it ends between two batches."""
     path = _written(tmp_path / "a.arrow", _table())
     data = path.read_bytes().removesuffix(b"\xff\xff\xff\xff\0\0\0\0")
     path.write_bytes(data[:-cut])
@@ -95,7 +95,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path, cut: int) -> None:
 
 
 def test_any_flipped_byte_of_a_head_is_refused_or_harmless(tmp_path: Path) -> None:
-    """Heads hold offsets into themselves: none of them leads astray."""
+    """Headers hold offsets into themselves: no wrong one is followed."""
     whole = _written(tmp_path / "a.arrow", _table(10), compression="zstd").read_bytes()
     path = tmp_path / "b.arrow"
     for at in range(len(whole)):

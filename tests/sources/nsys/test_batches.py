@@ -114,7 +114,7 @@ def test_what_reaches_beyond_its_values_is_refused(values: pa.Array[Any]) -> Non
     ids=str,
 )
 def test_a_column_that_is_neither_number_nor_text_is_refused(kind: pa.DataType) -> None:
-    """Types in which a few bytes may stand for many rows, or that say nothing here."""
+    """Types in which a few bytes may encode many rows, or that have no meaning here."""
     with pytest.raises(pa.ArrowInvalid, match="StringIds with value as"):
         _schema(kind)
 

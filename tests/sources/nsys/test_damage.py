@@ -1,4 +1,4 @@
-"""Exports that cannot be trusted are refused with a sentence that says what to do, never with a traceback."""
+"""Unreliable exports are refused with a sentence that says what to do, never with a traceback."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_an_empty_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "report.sqlite"
     path.touch()
     error = _refusal(path, tmp_path)
-    assert error.found == "no byte in it"
+    assert error.found == "an empty file"
     assert "--tables" in error.advice
 
 
@@ -68,7 +68,7 @@ def test_a_log_beside_the_file_is_refused_where_it_holds_rows(tmp_path: Path) ->
     read_report(path, tmp_path / "empty")
     log.write_bytes(b"x")
     error = _refusal(path, tmp_path)
-    assert error.found == "report.sqlite-wal, which holds rows that are not in the file yet"
+    assert error.found == "report.sqlite-wal, which holds rows that are not in the file"
     assert "sqlite3 report.sqlite 'PRAGMA wal_checkpoint(TRUNCATE)'" in error.advice
 
 
@@ -100,7 +100,7 @@ def test_a_report_beside_a_fresh_export_is_skipped_with_a_note(tmp_path: Path, f
 
 
 def test_a_file_that_is_no_sqlite_is_refused(tmp_path: Path) -> None:
-    """A .sqlite of other bytes is named as damaged, with the command to export it again."""
+    """A .sqlite of other bytes is reported as damaged, with the command to export it again."""
     path = tmp_path / "report.sqlite"
     path.write_bytes(b"{}" * 5_000)
     error = _refusal(path, tmp_path)
@@ -151,7 +151,7 @@ def test_a_truncated_database_is_refused(tmp_path: Path) -> None:
     """A copy that broke off is damage."""
     path = write_sqlite(tmp_path / "report.sqlite", tables_of(two_ranks(50)))
     path.write_bytes(path.read_bytes()[:-300])
-    assert "the file was cut off" in _refusal(path, tmp_path).found
+    assert "the file is truncated" in _refusal(path, tmp_path).found
 
 
 @pytest.mark.parametrize("name", ["a [1]*?#%41 'x'"])
@@ -165,7 +165,7 @@ def test_a_name_with_special_characters_is_read(tmp_path: Path, form: str, name:
 
 
 def test_an_error_quotes_nothing_of_the_report(tmp_path: Path) -> None:
-    """What a library says about a bad value quotes it, and it may be a secret: the quoted part is cut off."""
+    """A library's error quotes a bad value, which may be a secret: the quoted part is removed."""
     tables = tables_of(Report([Process(1)]).step(1_000_000, 1))
     tables["CUPTI_ACTIVITY_KIND_RUNTIME"].columns[0] = type(tables["StringIds"].columns[0])(
         "start", "t", False
@@ -201,7 +201,7 @@ def test_words_of_a_full_disk_in_a_report_are_damage(error: type[Exception]) -> 
 
 
 def test_a_full_disk_is_no_fault_of_the_report() -> None:
-    """The number of the error says so, its own or that of its cause."""
+    """The errno shows it, of the error or of its cause."""
     cause = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     error = pa.ArrowInvalid("x")
     error.__cause__ = cause

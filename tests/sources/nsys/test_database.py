@@ -45,7 +45,7 @@ def leaves(path: Path, table: str) -> list[int]:
     ids=["kind", "no_kind", "free_block", "no_row", "fewer_rows", "start_of_rows", "place_of_a_row"],
 )
 def test_a_damaged_head_of_a_page_is_refused(tmp_path: Path, at: int, new: bytes) -> None:
-    """Sqlite itself reads fewer rows, or others, from most of these and reports success."""
+    """sqlite itself reads fewer or other rows from most of these, and reports success."""
     path = write_sqlite(tmp_path / "report.sqlite", tables_of(two_ranks(100)))
     data = bytearray(path.read_bytes())
     leaf = leaves(path, KERNELS)[1]
@@ -114,7 +114,7 @@ def test_a_look_has_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ordinary_tables(path)
     monkeypatch.setattr(database, "_STEPS_PER_BYTE", 0)
     monkeypatch.setattr(database, "_STEPS", 2_000)
-    with pytest.raises(TraceError, match="found more to look at than the size of the file explains"):
+    with pytest.raises(TraceError, match="found more rows or pages than the size of the file explains"):
         ordinary_tables(path)
 
 
@@ -131,7 +131,7 @@ def test_statistics_that_go_on_for_ever_are_stopped(tmp_path: Path, monkeypatch:
     )(path)
     monkeypatch.setattr(database, "_TICK", 5_000)
     monkeypatch.setattr(database, "_STEPS", 10_000)
-    with pytest.raises(TraceError, match="found more to look at than the size of the file explains"):
+    with pytest.raises(TraceError, match="found more rows or pages than the size of the file explains"):
         ordinary_tables(path)
 
 
@@ -139,7 +139,7 @@ def test_statistics_that_go_on_for_ever_are_stopped(tmp_path: Path, monkeypatch:
     "content", [b"", b"SQLite", b"SQLite format 3\0" + b"\x10\x00\x01\x01" + b"\xff" * 200, b"{}" * 100]
 )
 def test_what_is_no_database_is_not_locked(tmp_path: Path, content: bytes) -> None:
-    """What is wrong with it is said by whoever reads it."""
+    """The reader reports what is wrong with it."""
     path = tmp_path / "report.sqlite"
     path.write_bytes(content)
     assert not is_locked(path)

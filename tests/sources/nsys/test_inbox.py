@@ -31,7 +31,7 @@ def _names(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("form", ["parquetdir", "arrowdir"])
 def test_a_folder_with_string_ids_is_one_report_and_archived_as_one(home: Home, form: str) -> None:
-    """It is no run of several files: one file_id, one run named after it, and the folder stands whole in the
+    """It is not a run of several files: one file_id, one run named after it, and the whole folder in the
     archive."""
     folder = _settle(write(home.inbox, tables_of(two_ranks()), form, "serve"))
     files = _names(folder)
@@ -57,7 +57,7 @@ def test_a_report_folder_inside_a_run_folder_belongs_to_that_run(home: Home) -> 
 
 
 def test_the_same_folder_again_changes_nothing(home: Home, tmp_path: Path) -> None:
-    """Its files' names and bytes are its identity: read once, then known, and no mart is built again."""
+    """Its files' names and bytes are its identity: read once, then known, and no mart is rebuilt."""
     folder = write(tmp_path, tables_of(two_ranks()), "parquetdir")
     first, again = (ingest_into(home, folder) for _ in range(2))
     assert (first.built, again.built, again.codes) == (["run"], [], [])

@@ -34,7 +34,7 @@ def _with(*ranges: Range) -> Report:
 
 
 def test_a_name_is_text_or_a_registered_string(tmp_path: Path) -> None:
-    """`text` where it stands in the row, the string of `textId` where it was registered."""
+    """`text` if it is in the row, the string of `textId` if it was registered."""
     folder = _raw(
         tmp_path, tables_of(_with(Range("plain", 10, 5), Range("registered", 20, 5, registered=True)))
     )
@@ -129,7 +129,7 @@ def test_steps_come_from_the_markers_of_each_engine(tmp_path: Path, engine: str,
 
 
 def test_steps_go_by_the_time_of_launch(tmp_path: Path) -> None:
-    """The GPU runs behind: work that starts during the next step's range belongs to the step that launched
+    """The GPU lags: work that starts during the next step's range belongs to the step that launched
     it."""
     report = Report([Process(101)])
     for number in range(3):

@@ -46,7 +46,7 @@ def test_a_page_of_two_trees_is_refused(tmp_path: Path) -> None:
     root = _database(path)["numbered"]
     with Pages(path) as pages:
         pages.rows_of_tree(root)
-        with pytest.raises(sqlite3.DatabaseError, match=f"page {root} stands where it cannot"):
+        with pytest.raises(sqlite3.DatabaseError, match=f"page {root} is not in the file, or is used twice"):
             pages.rows_of_tree(root)
 
 
@@ -55,7 +55,10 @@ def test_a_page_that_is_not_there_is_refused(tmp_path: Path, root: int) -> None:
     """A number before the first page or after the last one."""
     path = tmp_path / "a.sqlite"
     _database(path)
-    with Pages(path) as pages, pytest.raises(sqlite3.DatabaseError, match="stands where it cannot"):
+    with (
+        Pages(path) as pages,
+        pytest.raises(sqlite3.DatabaseError, match="is not in the file, or is used twice"),
+    ):
         pages.rows_of_tree(root)
 
 
@@ -66,22 +69,22 @@ def test_a_page_of_text_is_no_page_of_a_tree(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[(root - 1) * 512] = ord("x")
     path.write_bytes(data)
-    with Pages(path) as pages, pytest.raises(sqlite3.DatabaseError, match="no page of a table or index"):
+    with Pages(path) as pages, pytest.raises(sqlite3.DatabaseError, match="not a page of a table or index"):
         pages.rows_of_tree(root)
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (with_tree(KERNELS, chain(DEEPEST)), "more than 20 levels"),
-        (with_tree(KERNELS, fan(3)), "stands where it cannot"),
-        (with_tree(KERNELS, lambda first, _leaf: [[first], [first]]), "stands where it cannot"),
+        (with_tree(KERNELS, fan(3)), "is not in the file, or is used twice"),
+        (with_tree(KERNELS, lambda first, _leaf: [[first], [first]]), "is not in the file, or is used twice"),
     ],
     ids=["deep", "shared", "ring"],
 )
-def test_a_tree_that_sqlite_would_not_leave_is_refused(tmp_path: Path, make: Make, said: str) -> None:
+def test_a_tree_that_sqlite_would_not_leave_is_refused(tmp_path: Path, make: Make, message: str) -> None:
     """One level too many; children that are the same page; a page that is its own child."""
-    with pytest.raises(sqlite3.DatabaseError, match=said):
+    with pytest.raises(sqlite3.DatabaseError, match=message):
         _walked(tmp_path / "a.sqlite", make)
 
 

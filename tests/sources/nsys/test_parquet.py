@@ -46,7 +46,7 @@ def test_every_row_is_read_however_it_is_stored(tmp_path: Path, name: str) -> No
 def test_a_page_that_is_too_large_is_refused_before_it_is_decompressed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """A megabyte of one letter takes a few bytes in the file. What the file's own metadata say of it is not
+    """A megabyte of one letter takes a few bytes in the file. The file's own metadata is not
     asked."""
     path = _written(tmp_path / "a.parquet", ["x" * 1_000_000], **WRITERS[name] | {"compression": "zstd"})
     assert path.stat().st_size < 10_000
@@ -85,34 +85,34 @@ def test_text_that_has_to_be_copied_is_read_by_the_longest_of_its_dictionary(
 
 
 def test_text_by_what_it_shares_with_its_neighbor_is_refused(tmp_path: Path) -> None:
-    """A page of that encoding says nothing of the bytes that it stands for."""
+    """The size of such a page does not limit its decoded bytes."""
     path = _written(
         tmp_path / "a.parquet",
         ["x" * 1_000] * 1_000,
         use_dictionary=False,
         column_encoding={"value": "DELTA_BYTE_ARRAY"},
     )
-    with pytest.raises(pa.ArrowInvalid, match="by what it shares with its neighbor"):
+    with pytest.raises(pa.ArrowInvalid, match="shares prefixes with its neighbors"):
         list(parquet.batches(path, ["value"]))
 
 
 @pytest.mark.parametrize(
-    ("head", "said"),
+    ("head", "message"),
     [
         (b"\xff" * 40, "field of kind 15"),
-        (b"\x15\x00" * 40_000, "without its end"),
+        (b"\x15\x00" * 40_000, "truncated header"),
         (b"\x15\x00\x15\x08\x15\x01\x00", "a page of 4 bytes"),
         (b"\x15\x00\x15\x01\x15\x08\x00", "a page of -1 bytes"),
-        (b"\x15" + b"\x80" * 70_000, "without its end"),
+        (b"\x15" + b"\x80" * 70_000, "truncated header"),
     ],
     ids=["kind", "endless", "negative_size", "negative_decompressed_size", "endless_number"],
 )
-def test_a_damaged_head_of_a_page_is_refused(tmp_path: Path, head: bytes, said: str) -> None:
+def test_a_damaged_head_of_a_page_is_refused(tmp_path: Path, head: bytes, message: str) -> None:
     """Whatever its bytes are, the look at it ends."""
     path = _written(tmp_path / "a.parquet", ["x" * 100_000], use_dictionary=False, compression="none")
     chunk = pyarrow.parquet.read_metadata(path).row_group(0).column(2)
     data = bytearray(path.read_bytes())
     data[chunk.data_page_offset : chunk.data_page_offset + len(head)] = head
     path.write_bytes(data)
-    with pytest.raises(pa.ArrowInvalid, match=said):
+    with pytest.raises(pa.ArrowInvalid, match=message):
         list(parquet.batches(path, ["value"]))

@@ -1,4 +1,4 @@
-"""One report of several processes: one trace each, with the rank that something tells."""
+"""One report of several processes: one trace each, with its rank."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_names_that_do_not_tell_processes_apart_leave_their_order(
 
 
 def test_a_report_of_one_process_has_the_rank_of_its_file_name(tmp_path: Path) -> None:
-    """One report per rank: the file's name tells which, before the process's name does."""
+    """One report per rank: the file's name gives it, before the process's name."""
     report = Report([Process(101, "VLLM::Worker_TP0")], [Work(GEMM, 5, 5)])
     assert raw_rows(_raw(tmp_path, tables_of(report), "serve_rank3"), "trace", WHO) == [
         ("f", 3, "file_name", 0, None, 101, "VLLM::Worker_TP0", None)
@@ -91,7 +91,7 @@ def test_one_process_of_which_nothing_tells_has_no_rank(tmp_path: Path) -> None:
 
 
 def test_one_pid_in_two_containers_is_two_processes(tmp_path: Path) -> None:
-    """Containers repeat pids: the bits above keep processes apart, and trace ids say which is which."""
+    """Containers repeat pids: higher bits separate the processes, and trace ids include them."""
     processes = [Process(17, host=1), Process(17, host=0x8002)]
     folder = _raw(tmp_path, tables_of(two_ranks(1, devices=(0, 0), processes=processes)))
     assert raw_rows(folder, "trace", "trace_id, rank, pid, gpu_events_read") == [
@@ -181,7 +181,7 @@ def test_calls_and_ranges_of_processes_without_gpu_work_are_counted(tmp_path: Pa
     ],
 )
 def test_of_a_process_name_only_the_program_is_kept(tmp_path: Path, name: str, program: str | None) -> None:
-    """Paths and arguments may hold passwords: they are cut off."""
+    """Paths and arguments may hold passwords: they are removed."""
     folder = _raw(tmp_path, tables_of(Report([Process(101, name)], [Work(GEMM, 5, 5)])))
     assert raw_rows(folder, "trace", "process_name") == [(program,)]
 
@@ -199,7 +199,7 @@ def test_more_processes_than_a_machine_has_are_refused(
 
 
 def test_of_a_name_of_megabytes_the_program_is_kept(tmp_path: Path) -> None:
-    """A command line is cut where no program's path can reach."""
+    """A command line is shortened to more than the longest path."""
     processes = [
         Process(1, f"/bin/VLLM::Worker_TP3 {'x' * 1_000_000}", thread=f"sglang_TP5 {'x' * 1_000_000}")
     ]

@@ -80,7 +80,7 @@ def test_with_nsys_the_report_is_exported_and_read(
 def test_a_failed_export_says_what_nsys_said(
     tmp_path: Path, report: Path, monkeypatch: pytest.MonkeyPatch, body: str, found: str
 ) -> None:
-    """nsys refuses a newer report, or writes nothing and says nothing: its last words and the command to try
+    """nsys refuses a newer report, or writes nothing and prints nothing: its last line and the command to try
     are in the message."""
     _nsys(tmp_path / "bin", monkeypatch, body)
     with pytest.raises(TraceError) as refused:
@@ -92,7 +92,7 @@ def test_a_failed_export_says_what_nsys_said(
 def test_an_nsys_that_cannot_run_is_no_traceback(
     tmp_path: Path, report: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program for another machine is said to have failed."""
+    """A program for another machine is reported as failed."""
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin" / "nsys"
     program.write_bytes(b"\x7fELF nothing")

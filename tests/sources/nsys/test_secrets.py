@@ -30,7 +30,7 @@ SECRET = "hunter2-AKIA0SECRET"  # noqa: S105 (the one that must not be found)
 
 
 def _plant(tables: Tables) -> Tables:
-    """Put the secret wherever a report keeps what processes were given and what they said."""
+    """Put the secret wherever a report keeps the inputs and outputs of processes."""
     strings = tables["StringIds"].rows
     strings.append({"id": 900, "value": f"PATH=/bin\0API_KEY={SECRET}\0HOME=/root"})
     strings.append({"id": 901, "value": f"rank log {SECRET}"})
@@ -128,11 +128,11 @@ def test_no_secret_of_a_report_leaves_it(
         for kind in ("csv", "parquet"):
             target = str(home.root / f"{mart}.{kind}")
             app(
-                ["--home", str(home.root), "export", mart, "--format", kind, "--output", target],
+                ["--home", str(home.root), "export", "--mart", mart, "--format", kind, "--output", target],
                 standalone_mode=False,
             )
-    said = capsysbinary.readouterr()
-    assert SECRET.encode() not in said.err + said.out
+    printed = capsysbinary.readouterr()
+    assert SECRET.encode() not in printed.err + printed.out
     originals = [home.archive, home.quarantine]
     looked = 0
     for path in home.root.rglob("*"):
@@ -152,7 +152,7 @@ def test_the_planted_secret_is_in_every_place(tmp_path: Path) -> None:
     tables = _report("2024")
     holders = {name for name, table in tables.items() if SECRET in str(table.rows)}
     assert holders == {
-        "StringIds", "PROCESSES", "TARGET_INFO_SYSTEM_ENV", "META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA",
-        "DIAGNOSTIC_EVENT", "NVTX_EVENTS",
+        "StringIds", "PROCESSES", "TARGET_INFO_SYSTEM_ENV", "META_DATA_CAPTURE", "META_DATA_EXPORT",
+        "EXPORT_META_DATA", "DIAGNOSTIC_EVENT", "NVTX_EVENTS",
     }  # fmt: skip
     assert SECRET.encode() in write(tmp_path, tables).read_bytes()

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.analyses.formulas import OPS, busbw_gbps, wire_factor
 from tests.support.tables import Row, run_model
+from tests.support.wire import OPS, algbw_gbps, busbw_gbps, wire_bytes, wire_factor
 
 
 def tables(*calls: dict[str, Any], config: Row | None = None) -> dict[str, list[Row]]:
@@ -101,10 +101,14 @@ def test_the_mart_and_the_formulas_agree(ranks: int) -> None:
         {"op": op, "algorithm": algorithm, "bytes": 10**9, "ranks": ranks, "dur": 10**6, "floor": 10**6}
         for op, algorithm in kinds
     ]
-    found = run_model("bandwidth", tables(*calls), "op, algorithm, wire_ratio, busbw_gbps")
+    found = run_model(
+        "bandwidth", tables(*calls), "op, algorithm, wire_ratio, wire_bytes, algbw_gbps, busbw_gbps"
+    )
     assert len(found) == len(kinds)
-    for op, algorithm, ratio, busbw in found:
+    for op, algorithm, ratio, sent, algbw, busbw in found:
         assert ratio == pytest.approx(wire_factor(op, ranks, algorithm))
+        assert sent == pytest.approx(wire_bytes(op, 10**9, ranks, algorithm))
+        assert algbw == pytest.approx(algbw_gbps(10**9, 1000))
         assert busbw == pytest.approx(busbw_gbps(op, 10**9, 1000, ranks, algorithm))
 
 

@@ -8,7 +8,7 @@ import duckdb
 
 from pipeline.duck import rows
 from tests.support.builders import ALL_REDUCE, GEMM, MARLIN_MOE
-from tests.support.tables import Scene, build_scenes
+from tests.support.tables import Row, Scene, build_scenes, run_model
 
 US = 1_000
 PREFILL = "execute_context_1(64)_generation_0(0)"
@@ -113,3 +113,22 @@ def test_exposed_time_stands_beside_summed_time() -> None:
             ("AllReduce", 0.004, 0.0),
             ("GEMM", 0.005, 0.005),
         ]
+
+
+def test_unmatched_steps_of_two_devices_are_two_steps() -> None:
+    """Their numbers are equal by accident: the mean of the median is over four steps, not over two pairs."""
+    times = {(0, 0): 1, (0, 1): 1, (1, 0): 1, (1, 1): 9}
+    steps: list[Row] = [{"device": device, "step": n, "phase": "decode"} for device, n in times]
+    booked: list[Row] = [
+        {
+            "device": device,
+            "step": n,
+            "rollup": "GEMM",
+            "calls": 1,
+            "busy_ns": ms * 1_000_000,
+            "exposed_ns": 0,
+        }
+        for (device, n), ms in times.items()
+    ]
+    found = run_model("run_breakdown", {"steps": steps, "step_breakdown": booked}, "steps, ms_p50, ms_mean")
+    assert found == [(4, 1.0, 3.0)]

@@ -107,7 +107,7 @@ def _text(text: str, seeds: Sequence[Seed], random: Random) -> Mutant:
 
 
 def _packed(data: bytes, random: Random) -> tuple[str, bytes]:
-    """The text plain, or compressed in one member, in several, or with something behind it."""
+    """The text plain, or compressed in one member, in several, or with something after it."""
     how = random.random()
     if how < 0.6:
         return ".json", data
@@ -116,7 +116,7 @@ def _packed(data: bytes, random: Random) -> tuple[str, bytes]:
     if how < 0.85:
         return ".json.gz", gzip.compress(data, mtime=0)
     cut = random.randrange(len(data) + 1)
-    behind = random.choice(
+    suffix = random.choice(
         (
             b"",
             b"\0" * 100,
@@ -129,7 +129,7 @@ def _packed(data: bytes, random: Random) -> tuple[str, bytes]:
     )
     return ".pt.trace.json.gz", gzip.compress(data[:cut], mtime=0) + gzip.compress(
         data[cut:], mtime=0
-    ) + behind
+    ) + suffix
 
 
 def _database(data: bytes, seeds: Sequence[Seed], random: Random) -> bytes:
@@ -191,7 +191,7 @@ def _bytes(data: bytes, other: bytes, random: Random) -> bytes:
     what = random.randrange(8)
     if what in {6, 7}:
         return _flipped(data, random, whole=what == 6)
-    behind = (
+    suffix = (
         b"",
         data[until:],
         random.choice(_TOKENS) + data[at:],
@@ -199,7 +199,7 @@ def _bytes(data: bytes, other: bytes, random: Random) -> bytes:
         other[random.randrange(len(other) + 1) :],
         random.choice(_TOKENS) * random.choice((1, 1_000, 30_000)) + data[at:],
     )
-    return data[:at] + behind[what]
+    return data[:at] + suffix[what]
 
 
 def _flipped(data: bytes, random: Random, *, whole: bool) -> bytes:

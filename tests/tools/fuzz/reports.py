@@ -13,15 +13,17 @@ import pyarrow.ipc
 import pyarrow.parquet
 
 _CELLS: tuple[Any, ...] = (
-    None, 0, 1, -1, 2**31, 2**32, 2**63 - 1, -(2**63), 10**18, 1.5, -0.0, float("inf"), 1e300, "", "0", "abc", "12", "x" * 5_000, "\0", "a\0b",
-    b"", b"\xff\xfe", b"x" * 300, "'; --", "execute_context_1(8)_generation_0(0)", "cudaGraphLaunch_v10000", "true", "-5", "1 2",
+    None, 0, 1, -1, 2**31, 2**32, 2**63 - 1, -(2**63), 10**18, 1.5, -0.0, float("inf"), 1e300, "", "0",
+    "abc", "12", "x" * 5_000, "\0", "a\0b", b"", b"\xff\xfe", b"x" * 300, "'; --",
+    "execute_context_1(8)_generation_0(0)", "cudaGraphLaunch_v10000", "true", "-5", "1 2",
 )  # fmt: skip
 _MOST_ROWS = 5_000
 """A table with more is changed no further: what is written of it would fill this memory."""
 _KINDS = ("INTEGER", "TEXT", "BLOB", "REAL", "NUMERIC")
 _ARROW_KINDS = (
-    pa.string(), pa.large_string(), pa.binary(), pa.int8(), pa.int32(), pa.uint64(), pa.float64(), pa.bool_(), pa.timestamp("ns"),
-    pa.decimal128(38, 2), pa.null(), pa.list_(pa.int64()), pa.dictionary(pa.int32(), pa.string()), pa.string_view(),
+    pa.string(), pa.large_string(), pa.binary(), pa.int8(), pa.int32(), pa.uint64(), pa.float64(),
+    pa.bool_(), pa.timestamp("ns"), pa.decimal128(38, 2), pa.null(), pa.list_(pa.int64()),
+    pa.dictionary(pa.int32(), pa.string()), pa.string_view(),
 )  # fmt: skip
 _IMPORTANT = (
     "CUPTI_ACTIVITY_KIND_",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.homes import HANG_S
 from tests.tools.fuzz.mutate import mutant
 from tests.tools.fuzz.seeds import own_seeds, real_seeds
 from tests.tools.fuzz.trial import GOOD, Result
@@ -15,14 +16,12 @@ from tests.tools.fuzz.worker import Worker
 
 CHUNKS, OWN, REAL = 8, 25, 20
 SEED = 1
-PATIENCE_S = 120
-"""A hang never ends; a busy machine only makes waiting longer."""
 
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
     """A worker on traces of our own."""
-    made = Worker(own_seeds(), SEED, seconds=PATIENCE_S)
+    made = Worker(own_seeds(), SEED, seconds=HANG_S)
     yield made
     made.close()
 
@@ -36,7 +35,7 @@ def test_mutants_of_our_own_traces_are_landed_or_refused(worker: Worker, chunk: 
 
 def test_mutants_of_real_traces_are_landed_or_refused(shared_traces: Path) -> None:
     """The same of cuts of real traces, which hold what no builder thinks of."""
-    worker = Worker(real_seeds(shared_traces), SEED, seconds=PATIENCE_S)
+    worker = Worker(real_seeds(shared_traces), SEED, seconds=HANG_S)
     try:
         assert _findings(worker, range(REAL)) == {}
     finally:

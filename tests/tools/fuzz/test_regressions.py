@@ -177,8 +177,8 @@ def arrow_report(folder: Path, table: str, change: Any) -> Path:
     return path
 
 
-def test_a_column_that_stands_twice_is_refused(home: Home, tmp_path: Path) -> None:
-    """An Arrow table may hold two columns of one name; which of them is meant nobody can say."""
+def test_a_repeated_column_is_refused(home: Home, tmp_path: Path) -> None:
+    """An Arrow table may hold two columns of one name, and either could be meant."""
     path = arrow_report(tmp_path, "StringIds", lambda t: t.append_column("id", t.column("id")))
     with pytest.raises(TraceError, match="column id more than once"):
         landed(home, path)

@@ -54,7 +54,7 @@ def test_debris_of_a_refused_file_is_a_finding(
 def test_tables_of_a_refused_file_are_a_finding(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A refusal behind a commit has failed."""
+    """A refusal after a commit has failed."""
 
     def too_late(*args: Any, **options: Any) -> Landed:
         land(*args, **options)

@@ -22,19 +22,26 @@ class Pairs(list[tuple[str, Any]]):
 
 _LONG = "x" * 5_000
 VALUES: tuple[Any, ...] = (
-    None, True, False, 0, -1, 1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**63), -(2**63) - 1, 10**18, 10**30, 10**40,
-    *map(Raw, ("NaN", "-Infinity", "Infinity", "nan", "1e400", "-1e400", "1e-400", "1e18", "9" * 5_000, "0.0001", "12.34567890123", "-0.0", "01",
-               "1.", "+1", "0x10", "undefined", "'x'", "")),
-    "", "0", "-1", "7", "1e3", "NaN", "stream 7", " 12 ", "0x1F", _LONG, "\0", "\x07", "\ud800", "\U0001f600", "'; SELECT 1; --", '"', "\\", "%s",
-    "$1", "[TP01] 5", "[", "[]5", "[TP-0-DP-1] x", "kernel", "gpu_memcpy", "cuda_runtime", "X", "M", "i", "ProfilerStep#1", "cudaGraphLaunch",
-    "execute_context_999999999999(1)_generation_1(1)", "execute_context_1(8)_generation_0(0)", "ncclDevKernel_AllGather_RING_LL", "2026-01-01",
-    [], Pairs(), [None], [[]], Pairs([("", None)]), Pairs([("name", "x"), ("rank", "1")]), [1, 2, 3], Raw("[" * 3_000 + "]" * 3_000),
+    None, True, False, 0, -1, 1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**63), -(2**63) - 1,
+    10**18, 10**30, 10**40,
+    *map(Raw, (
+        "NaN", "-Infinity", "Infinity", "nan", "1e400", "-1e400", "1e-400", "1e18", "9" * 5_000, "0.0001",
+        "12.34567890123", "-0.0", "01", "1.", "+1", "0x10", "undefined", "'x'", "",
+    )),
+    "", "0", "-1", "7", "1e3", "NaN", "stream 7", " 12 ", "0x1F", _LONG, "\0", "\x07", "\ud800",
+    "\U0001f600", "'; SELECT 1; --", '"', "\\", "%s", "$1", "[TP01] 5", "[", "[]5", "[TP-0-DP-1] x",
+    "kernel", "gpu_memcpy", "cuda_runtime", "X", "M", "i", "ProfilerStep#1", "cudaGraphLaunch",
+    "execute_context_999999999999(1)_generation_1(1)", "execute_context_1(8)_generation_0(0)",
+    "ncclDevKernel_AllGather_RING_LL", "2026-01-01", [], Pairs(), [None], [[]], Pairs([("", None)]),
+    Pairs([("name", "x"), ("rank", "1")]), [1, 2, 3], Raw("[" * 3_000 + "]" * 3_000),
     Raw('{"a":' * 300 + "1" + "}" * 300), Raw("[" * 40 + "]" * 40),
 )  # fmt: skip
 KEYS = (
-    "ph", "cat", "name", "pid", "tid", "ts", "dur", "args", "id", "device", "stream", "correlation", "External id", "external id", "context", "grid",
-    "block", "bytes", "graph id", "graph node id", "Input Dims", "traceEvents", "baseTimeNanoseconds", "distributedInfo", "rank", "world_size",
-    "deviceProperties", "host_name", "Process Group Ranks", "Group size", "PH", "Ts", "", "\0", "a.b", 'a"b', _LONG,
+    "ph", "cat", "name", "pid", "tid", "ts", "dur", "args", "id", "device", "stream", "correlation",
+    "External id", "external id", "context", "grid", "block", "bytes", "graph id", "graph node id",
+    "Input Dims", "traceEvents", "baseTimeNanoseconds", "distributedInfo", "rank", "world_size",
+    "deviceProperties", "host_name", "Process Group Ranks", "Group size", "PH", "Ts", "", "\0", "a.b",
+    'a"b', _LONG,
 )  # fmt: skip
 
 

@@ -92,14 +92,14 @@ def _landed(home: Home, path: Path, *, salvage: bool, build: bool) -> Result:
             max_bytes=MAX_BYTES,
         )
     except TraceError as error:
-        str(error).encode()  # what is said of a file must be fit to print
+        str(error).encode()  # a message about a file has to be printable
         return Result("unfinished" if isinstance(error, UnfinishedFile) else "refused")
     except SideFile:
         return Result("side file")
     read = _hold_books(home.raw_run(done.run_id) / f"file_id={done.file_id}")
-    told = _counted(path)
-    if told is not None and told != read:
-        raise Broken(f"(events, GPU events) in the file {told}, read {read}")
+    expected = _counted(path)
+    if expected is not None and expected != read:
+        raise Broken(f"(events, GPU events) in the file {expected}, read {read}")
     if not build:
         return Result("landed")
     build_run(home, done.run_id, load_rules(), Settings(workers=1))
@@ -124,7 +124,7 @@ def _hold_books(landed: Path) -> tuple[int, int]:
         if kept != trace["events_kept"] or trace["events_read"] != kept + sum(r["count"] for r in skipped):
             issues = {(r["code"], r["event_class"]): r["count"] for r in skipped}
             raise Broken(
-                f"{trace['events_read']} events read, {trace['events_kept']} told as kept, {kept} rows, "
+                f"{trace['events_read']} events read, {trace['events_kept']} recorded as kept, {kept} rows, "
                 f"skipped {issues}"
             )
         on_gpu = [r for r in skipped if r["code"] in _GPU_SKIPS]
@@ -145,8 +145,8 @@ def _hold_books(landed: Path) -> tuple[int, int]:
 
 
 def _counted(path: Path) -> tuple[int, int] | None:
-    """(events, GPU events) by a direct look, where a plain one can tell: valid JSON in which no key stands
-    twice, a whole database."""
+    """(events, GPU events) counted directly, if that is possible: valid JSON without repeated keys, or a
+    complete database."""
     if path.suffix == ".sqlite":
         return _counted_rows(path)
     if path.suffix != ".json" or not path.is_file():
@@ -187,7 +187,7 @@ def _counted_rows(path: Path) -> tuple[int, int] | None:
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len({key for key, _ in pairs}) < len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a repeated key")
     return dict(pairs)
 
 

@@ -1,5 +1,5 @@
-"""A process that tries one mutant after another; whoever asks it sees a hang or a crash as an outcome, and
-gets a new one."""
+"""A process that tries one mutant after another; the caller sees a hang or a crash as an outcome, and gets a
+new process."""
 
 from __future__ import annotations
 

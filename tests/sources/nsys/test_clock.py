@@ -59,7 +59,7 @@ def _one_step() -> Report:
 def test_every_way_to_export_times_gives_the_same_absolute_times(
     tmp_path: Path, by_ns: int, facts: dict[str, str], base_ns: int | None
 ) -> None:
-    """The session's start is added unless the export did so already, and a shift is taken out; base_ns says
+    """The session's start is added unless the export did so already, and a shift is subtracted; base_ns says
     what was added."""
     report = _one_step()
     report.ranges.append(Range("never closed", 1_000_500, DURATION_NS - 1_000_500))
@@ -104,8 +104,7 @@ def _steps(folder: Path, report: Report) -> list[tuple[Any, ...]]:
 
 
 def test_an_open_last_step_keeps_its_work(tmp_path: Path) -> None:
-    """A step cut by the end of recording is still a step with all that was launched in it, up to the trace's
-    last activity."""
+    """A step interrupted by the end of recording keeps all that was launched in it, to the last activity."""
     report = Report([Process(1)]).step(1_000_000, 1).step(1_100_000, 11)
     report.ranges[1] = Range(DECODE, 1_100_000, None)
     assert _steps(tmp_path, report) == [(0, "decode", 4, 6, 1_055_306), (1, "decode", 4, 6, 1_155_306)]
@@ -153,14 +152,14 @@ def test_a_process_none_of_whose_kernels_has_times_is_no_trace(tmp_path: Path) -
 
 
 def test_a_report_without_any_usable_time_is_refused(tmp_path: Path) -> None:
-    """The message says that there is GPU work, but none that can be placed."""
+    """The message says that there is GPU work, but none with usable times."""
     with pytest.raises(TraceError, match="2 GPU activities of which none can be booked"):
         _raw(tmp_path, tables_of(Report([Process(1)], [Work(GEMM, 0, 0), Work(GEMM, 9, -1)])))
 
 
 @pytest.mark.parametrize("what", ["TABLES", "TIMES"])
 def test_a_filtered_export_is_said_to_be_one(tmp_path: Path, what: str) -> None:
-    """--tables and --times cut launches and kernels apart: an issue says so, with the filter."""
+    """--tables and --times separate launches from kernels: an issue says so, with the filter."""
     folder = _raw(tmp_path, tables_of(_one_step(), facts={f"EXPORT_PARAM_{what}_TO_EXPORT": "x/y"}))
     assert ("filtered_export", "warn", f"--{what.lower()}=x/y") in raw_rows(
         folder, "issue", "code, severity, example"
