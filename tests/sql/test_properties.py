@@ -69,12 +69,12 @@ def scene_of(work: list[Work], number: int) -> Scene:
         requests = 3 * number + step + 1
         scene.step(1000 * (step + 1), 900, f"execute_context_0(0)_generation_{requests}({requests})")
     for i, w in enumerate(work):
-        work = (w.name, w.start_ns, w.dur_ns)
+        kernel = (w.name, w.start_ns, w.dur_ns)
         if w.by == UNRECORDED:
-            scene.unlaunched(work, device=w.device, stream=w.stream)
+            scene.unlaunched(kernel, device=w.device, stream=w.stream)
         else:
             begin = 500 if isinstance(w.by, str) else 1000 * (w.by + 1)
-            scene.launch(begin + i, work, device=w.device, stream=w.stream)
+            scene.launch(begin + i, kernel, device=w.device, stream=w.stream)
     return scene
 
 
