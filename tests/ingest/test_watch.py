@@ -206,7 +206,7 @@ def test_a_full_disk_does_not_end_the_watch(
     assert ([*made.unbuilt], made.not_before_s > clock.now_s) == (["serve"], True)
 
 
-def test_nothing_is_begun_after_a_wish_to_stop(home: Home, tmp_path: Path) -> None:
+def test_nothing_is_begun_after_a_stop_request(home: Home, tmp_path: Path) -> None:
     """The current file is finished, the next one stays in the inbox."""
     for path in pair(tmp_path):
         drop(home, path, f"serve/{path.name}")
@@ -219,7 +219,7 @@ def test_nothing_is_begun_after_a_wish_to_stop(home: Home, tmp_path: Path) -> No
 def test_a_second_watcher_is_refused(home: Home) -> None:
     """One is enough; the message says who has the home."""
     first = watcher(home)
-    with first.alone(), pytest.raises(UsageError, match="another stepledger watches"):
+    with first.alone(), pytest.raises(UsageError, match="another stepledger already watches"):
         watcher(home).run(Stop())
 
 

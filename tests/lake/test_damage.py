@@ -227,7 +227,7 @@ def test_the_other_runs_are_compacted(two: Home, mine: Home, call: Call, table: 
     """A run with a damaged mart keeps its folder, and is built again from there."""
     hurt(mine, "marts", kind, table)
     assert compactable(mine, 0) == ["fine"]
-    assert call("--home", mine.root, "compact", "--older-than-days", "0")[:2] == (0, "1 runs compacted\n")
+    assert call("--home", mine.root, "compact", "--older-than-days", "0")[:2] == (0, "1 run compacted\n")
     assert Manifest.load(mine).serves.keys() == {"fine"}
     assert call("--home", mine.root, "build")[:2] == (0, "Hurt\n")
     assert mart_rows(mine) == mart_rows(two)

@@ -283,7 +283,7 @@ def test_one_newer_run_is_never_built_down(
     assert (stale(mine), unchecked_runs(mine)) == ([], [])
     why = f"its tables have version {OURS + 1}, this stepledger needs version {OURS}: upgrade stepledger"
     assert call("--home", mine.root, "rebuild") == (2, "other\n", f"run serve: {why}\n")
-    assert call("--home", mine.root, "compact", "--older-than-days", "0")[:2] == (0, "1 runs compacted\n")
+    assert call("--home", mine.root, "compact", "--older-than-days", "0")[:2] == (0, "1 run compacted\n")
     assert fingerprint(mine.mart_run("serve")) == before
 
 
