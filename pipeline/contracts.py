@@ -22,8 +22,8 @@ Layer = Literal["raw", "marts", "config", "quality"]
 class Column:
     """One column: its DuckDB type, meaning, range and allowed values.
 
-    `values_from` is `categories` or `rollups`: the allowed values are those of schemas/categories.toml; or
-    `interconnects`: the links of schemas/interconnects.toml.
+    `values_from`: the allowed values are the names in schemas/categories.toml (`categories`, `rollups`) or in
+    schemas/interconnects.toml (`interconnects`).
     """
 
     name: str

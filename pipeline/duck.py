@@ -56,7 +56,10 @@ def working(spill: Path, *, threads: int, memory_limit: str) -> duckdb.DuckDBPyC
 
 
 def in_memory() -> duckdb.DuckDBPyConnection:
-    """A connection for a few small files, or none; it makes no tables. Opening a database takes 20 ms, so a process has one."""
+    """A connection for a few small files, or none; it makes no tables.
+
+    Opening a database takes 20 ms, so a process has one.
+    """
     return _small(os.getpid()).cursor()
 
 

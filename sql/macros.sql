@@ -1,8 +1,9 @@
 -- Shared expressions of models, checks and questions.
 
--- A kernel name in Kineto's spelling, from Kineto's or from nsys's: without casts and suffixes of template numbers
--- (`(int)4`, `4ul`), `(bool)1` as true, `[lambda() (instance 1)]` as `{lambda()#1}`, `const T *` as `T const*`, no
--- blanks between closing brackets, template arguments that are functions without return type and parameters.
+-- A kernel name in Kineto's spelling, from Kineto's or from nsys's: without casts and suffixes of template
+-- numbers (`(int)4`, `4ul`), `(bool)1` as true, `[lambda() (instance 1)]` as `{lambda()#1}`, `const T *` as
+-- `T const*`, no blanks between closing brackets, template arguments that are functions without return type
+-- and parameters.
 CREATE OR REPLACE TEMP MACRO one_spelling(name) AS
 regexp_replace(
     regexp_replace(
@@ -13,7 +14,11 @@ regexp_replace(
                         regexp_replace(
                             replace(
                                 replace(
-                                    replace(replace(replace(name, '(bool)0', 'false'), '(bool)1', 'true'), 'operator ()', 'operator()'),
+                                    replace(
+                                        replace(replace(name, '(bool)0', 'false'), '(bool)1', 'true'),
+                                        'operator ()',
+                                        'operator()'
+                                    ),
                                     '> >', '>>'
                                 ),
                                 '> >', '>>'
@@ -33,9 +38,9 @@ regexp_replace(
     '&\((?:[\w:]+ )?([\w:]+(?:<[^()]*>)?)\([^()]*\)\)', '&\1', 'g'
 );
 
--- Kernel name without return type and parameter list, in one spelling: `void f<int>(int const*)` is `f<int>`, in
--- Kineto's traces and in nsys's reports. Only the last balanced parenthesis is a parameter list; those in template
--- arguments stay.
+-- Kernel name without return type and parameter list, in one spelling: `void f<int>(int const*)` is
+-- `f<int>`, in Kineto's traces and in nsys's reports. Only the last balanced parenthesis is a parameter
+-- list; those in template arguments stay.
 CREATE OR REPLACE TEMP MACRO short_name(name) AS
 regexp_replace(
     regexp_replace(one_spelling(name), '^(?:void |std::enable_if<.*>::type )', ''),
@@ -43,13 +48,15 @@ regexp_replace(
     ''
 );
 
--- Milliseconds of a number of nanoseconds, to the nanosecond: rounded so that the order of summation never shows.
+-- Milliseconds of a number of nanoseconds, to the nanosecond: rounded so that the order of summation never
+-- shows.
 CREATE OR REPLACE TEMP MACRO ns_to_ms(ns) AS round(ns / 1e6, 6);
 
 -- A share, rounded for the same reason; NULL instead of a division by zero.
 CREATE OR REPLACE TEMP MACRO share_of(part, whole) AS round(part / nullif(whole, 0), 9);
 
--- Attention proper: neither the kernel that combines its splits nor the indexer that selects what it attends to.
+-- Attention proper: neither the kernel that combines its splits nor the indexer that selects what it attends
+-- to.
 CREATE OR REPLACE TEMP MACRO is_attention(category, subcategory) AS
 category = 'attention' AND coalesce(subcategory NOT IN ('combine', 'indexer'), TRUE);
 
@@ -60,16 +67,21 @@ category = 'norm' OR coalesce(subcategory = 'fused_norm', FALSE);
 -- The MLP of a layer, dense or of experts.
 CREATE OR REPLACE TEMP MACRO is_mlp(category) AS category IN ('activation', 'moe_gemm');
 
--- Rows of `points` (trace_id, device, level, at_ns) with covered_ns: the time before at_ns that activities of owner
--- classes up to `level` cover on the device; 0 before all of them. `busy` is int_busy_interval, or a CTE of it.
+-- Rows of `points` (trace_id, device, level, at_ns) with covered_ns: the time before at_ns that activities
+-- of owner classes up to `level` cover on the device; 0 before all of them. `busy` is int_busy_interval, or
+-- a CTE of it.
 CREATE OR REPLACE TEMP MACRO covered_at(points, busy) AS TABLE
     SELECT
         point.*,
-        coalesce(busy_interval.covered_ns + least(point.at_ns, busy_interval.end_ns) - busy_interval.start_ns, 0) AS covered_ns
+        coalesce(
+            busy_interval.covered_ns + least(point.at_ns, busy_interval.end_ns) - busy_interval.start_ns, 0
+        ) AS covered_ns
     FROM query_table(points) AS point
     ASOF LEFT JOIN query_table(busy) AS busy_interval
         ON
-            point.trace_id = busy_interval.trace_id AND point.device = busy_interval.device AND point.level = busy_interval.level
+            point.trace_id = busy_interval.trace_id
+            AND point.device = busy_interval.device
+            AND point.level = busy_interval.level
             AND point.at_ns >= busy_interval.start_ns;
 
 -- The key of a step of the engine: a step that is matched over ranks has one, a step that is not matched stands for itself. Steps are

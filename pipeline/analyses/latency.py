@@ -67,8 +67,8 @@ class LatencyTable:
             )
 
     def curve(self, op: str, ranks: int | None = None) -> Curve | None:
-        """The curve of an operation: of these ranks (or where the table gives none), graph before eager, out of
-        place only, and one clock only: the table's wall time where it has one, since a what-if adds calls.
+        """The curve of an operation: of these ranks (or where the table gives none), graph before eager, out
+        of place only, and one clock only: the table's wall time where it has one, since a what-if adds calls.
         None if there is none."""
         rows = [
             row

@@ -109,7 +109,9 @@ def make_views(
 
 def _comment(con: duckdb.DuckDBPyConnection, view: str, doc: str, columns: Mapping[str, str]) -> None:
     comments = [f"COMMENT ON VIEW {view} IS {literal(doc)}"]
-    comments += [f'COMMENT ON COLUMN {view}."{column}" IS {literal(text)}' for column, text in columns.items()]
+    comments += [
+        f'COMMENT ON COLUMN {view}."{column}" IS {literal(text)}' for column, text in columns.items()
+    ]
     con.execute(";".join(comments))
 
 

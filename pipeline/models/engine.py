@@ -1,5 +1,5 @@
-"""Build the marts of one run: SQL files in order of their dependencies, each held to its contract, written as
-Parquet."""
+"""Build the marts of one run: SQL files in order of their dependencies, each checked against its contract and
+written as Parquet."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from pipeline.models.rules import RuleSet
 from pipeline.resources import resource
 
 _MANY_ACTIVITIES = 1_000_000
-"""Above it tables are built in a file: compressed there, and put aside without being written once more.
-Below, that takes longer."""
+"""Above it tables are built in a file: they are compressed there, and evicted without another write.
+Below it, that takes longer."""
 _LAYERS = ("staging", "intermediate", "marts")
 _REFERENCE = re.compile(r"\b(?:FROM|JOIN)\s+([a-z_][a-z0-9_.]*)", re.IGNORECASE)
 _CTE = re.compile(r"\b([a-z_][a-z0-9_]*) AS (?:MATERIALIZED )?\(")
@@ -68,7 +68,7 @@ def models() -> tuple[Model, ...]:
 
 
 def _depth_first(found: dict[str, Model]) -> list[str]:
-    """Each model right behind what it needs, so that few tables wait for their last reader at any time."""
+    """Each model right after what it needs, so that few tables wait for their last reader at any time."""
     order: dict[str, None] = {}
 
     def visit(name: str) -> None:
@@ -84,7 +84,7 @@ def _depth_first(found: dict[str, Model]) -> list[str]:
 
 @cache
 def models_sha() -> str:
-    """Hash of all model SQL: marts say which models built them."""
+    """Hash of all model SQL and macros: marts record which models built them."""
     text = "".join(m.name + m.sql for m in sorted(models(), key=lambda m: m.name))
     return hashlib.sha256((text + macros()).encode()).hexdigest()[:16]
 
@@ -146,8 +146,8 @@ def prepare(
     inputs_sha: str,
     config: Path | None = None,
 ) -> None:
-    """Give the connection what models read: raw views of one run, what was said of it, rules, macros and
-    facts of the build."""
+    """Give the connection what models read: raw views of one run, its run_config, rules, macros and facts of
+    the build."""
     con.execute("CREATE SCHEMA raw")
     for table, shape in contracts("raw").items():
         # Files landed by an older version lack tables that came later.
@@ -159,14 +159,14 @@ def prepare(
         found = scan if is_there else f"({shape.empty_query()})"
         con.execute(f"CREATE VIEW raw.{table} AS SELECT {literal(run_id)} AS run_id, * FROM {found}")
     contract = contracts("config")["run_config"]
-    # Facts said to an older version lack columns that came later.
-    said = (
+    # Files that an older version wrote lack columns that came later.
+    given = (
         f"UNION ALL BY NAME FROM read_parquet({duck.files(config.parent, config.name)})"
         if config and config.is_file()
         else ""
     )
     con.execute(
-        f"CREATE TABLE run_config AS SELECT {contract.select_list()} FROM (({contract.empty_query()}) {said})"
+        f"CREATE TABLE run_config AS SELECT {contract.select_list()} FROM (({contract.empty_query()}) {given})"
     )
     install_macros(con)
     rules.install(con)

@@ -32,8 +32,8 @@ def rule_rows(home: Home) -> tuple[list[str], list[list[Any]]]:
 
 
 def explain_name(home: Home, name: str, op: str | None) -> tuple[list[str], list[list[Any]]]:
-    """Every rule whose pattern matches the name, in order: the one that claims it first, then those that it
-    beats."""
+    """Every rule whose pattern matches the name, in order: the one that claims it first, then those it
+    precedes."""
     columns = ["verdict", "rule_id", "origin", "category", "subcategory", "rollup", "pattern", "why"]
     name, op = as_text(name), None if op is None else as_text(op)
     rows: list[list[Any]] = []
@@ -43,12 +43,12 @@ def explain_name(home: Home, name: str, op: str | None) -> tuple[list[str], list
             if not con.execute("SELECT regexp_matches(?, ?)", [name, rule.name]).fetchall()[0][0]:
                 continue
             if rule.is_positional:
-                asked = " and ".join(
+                neighbors = " and ".join(
                     f"{word} {value}"
                     for word, value in (("after", rule.after), ("before", rule.before))
                     if value
                 )
-                verdict = f"claims it only {asked} on its stream"
+                verdict = f"claims it only {neighbors} on its stream"
             elif rule.op is not None and (
                 op is None
                 or not con.execute("SELECT regexp_matches(?, ?)", [op, ANY_OPERATOR + rule.op]).fetchall()[0][

@@ -25,19 +25,19 @@ class Limit:
 
 
 @cache
-def _told() -> dict[str, Any]:
+def _data() -> dict[str, Any]:
     return tomllib.loads((resource("schemas") / "interconnects.toml").read_text(encoding="utf-8"))
 
 
 @cache
 def interconnects() -> dict[str, Limit]:
     """All links by name."""
-    return {e["name"]: Limit(e["name"], e["gbps"], e["source"], e.get("hop_us")) for e in _told()["link"]}
+    return {e["name"]: Limit(e["name"], e["gbps"], e["source"], e.get("hop_us")) for e in _data()["link"]}
 
 
 def memory_of(gpu_name: str | None) -> Limit | None:
     """The memory of a GPU by its name; None for one that is not in the list."""
-    entries = _told()["memory"] if gpu_name else []
+    entries = _data()["memory"] if gpu_name else []
     return next(
         (
             Limit(e["gpu"], e["gbps"], e["source"])
@@ -50,7 +50,7 @@ def memory_of(gpu_name: str | None) -> Limit | None:
 
 def install(con: duckdb.DuckDBPyConnection) -> None:
     """Create the table link_info, which models join with run_config.link."""
-    base_us = _told()["latency"]["base_us"]
+    base_us = _data()["latency"]["base_us"]
     values = ", ".join(
         f"({literal(x.name)}, {x.gbps}::DOUBLE, {literal(x.hop_us)}::DOUBLE, {base_us}::DOUBLE)"
         for x in interconnects().values()

@@ -29,7 +29,7 @@ from pipeline.models.markers import Markers, load_markers, own_markers, own_text
 from pipeline.resources import resource
 
 ANY_OPERATOR = "(?m)"
-"""Before a rule's operator pattern: operators stand one a line, outermost first, and ^ and $ hold for
+"""Precedes a rule's operator pattern: operators are one per line, outermost first, and ^ and $ match at
 each."""
 
 FILE = "kernel_rules.toml"
@@ -51,8 +51,8 @@ _TYPES: dict[str, type] = {"fused": bool} | dict.fromkeys(
     str,
 )
 UNNAMED = "other"
-"""Subcategory of a user's rule that names none. Never NULL: `subcategory NOT IN (...)` would be NULL too, and
-models would take an attention kernel for none."""
+"""Subcategory of a user's rule without one. Never NULL: `subcategory NOT IN (...)` would be NULL too, and
+models would not recognize an attention kernel."""
 _COMMUNICATION = 2
 """Owner class of communication in categories.toml."""
 _RESERVED = ("unclassified", "opaque_graph")
@@ -78,7 +78,7 @@ class Rule:
 
     @property
     def is_positional(self) -> bool:
-        """Does it ask for a neighbour on the stream?"""
+        """Does it require a neighbor on the stream?"""
         return self.after is not None or self.before is not None
 
 

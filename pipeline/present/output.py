@@ -1,7 +1,7 @@
 """Results on stdout in the formats people script against: a table, CSV, or JSON (an array, an object a row).
 
 Cells come from traces that anyone may have written. A table and JSON escape what is not printable; CSV does
-where stdout is a terminal, and always makes formulas text, unless told to keep values as they
+where stdout is a terminal, and always makes formulas text, unless asked to keep values as they
 are.
 """
 

@@ -16,7 +16,9 @@ from pipeline.errors import StepledgerError
 from pipeline.resources import resource
 
 SAMPLE_ROWS = 3
-_HEADER = re.compile(r"^-- (severity|means|do): (.+)$", re.MULTILINE)
+_HEADER = re.compile(r"^-- (severity|means|do): (.+(?:\n--  +.+)*)$", re.MULTILINE)
+"""A line of a header; more indented lines continue it."""
+_CONTINUED = re.compile(r"\n--  +")
 _SEVERITIES = {"fail", "warn", "info"}
 
 
@@ -58,7 +60,7 @@ def checks() -> tuple[Check, ...]:
     found = []
     for path in sorted((resource("sql") / "checks").glob("*.sql")):
         text = path.read_text(encoding="utf-8")
-        header = dict(_HEADER.findall(text))
+        header = {key: _CONTINUED.sub(" ", value) for key, value in _HEADER.findall(text)}
         if header.keys() != {"severity", "means", "do"} or header["severity"] not in _SEVERITIES:
             raise CheckError(
                 f"sql/checks/{path.name}: the header must give severity (fail, warn or info), means and do"

@@ -1,5 +1,5 @@
 -- severity: fail
--- means: The audit of collectives counts other kernels than the breakdown of the steps.
+-- means: The audit of collectives counts different kernels than the breakdown of the steps.
 -- do: Report this as a bug of stepledger, with the trace.
 WITH audited AS (
     SELECT trace_id, device, category, subcategory, sum(kernels) AS calls, sum(busy_ns) AS busy_ns
@@ -25,6 +25,8 @@ SELECT
 FROM booked
 FULL JOIN audited
     ON
-        booked.trace_id = audited.trace_id AND booked.device = audited.device AND booked.category = audited.category
+        booked.trace_id = audited.trace_id
+        AND booked.device = audited.device
+        AND booked.category = audited.category
         AND coalesce(booked.subcategory, '') = coalesce(audited.subcategory, '')
 WHERE coalesce(booked.calls <> audited.calls OR booked.busy_ns <> audited.busy_ns, TRUE)

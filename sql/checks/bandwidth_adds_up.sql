@@ -1,6 +1,7 @@
 -- severity: fail
--- means: A bandwidth is not bytes over time, or a bus bandwidth not that times the operation's wire_ratio.
--- do: Report it.
+-- means: A bandwidth is not bytes divided by time, or a bus bandwidth is not that times the operation's
+--     wire_ratio.
+-- do: Report this as a bug of stepledger, with the trace.
 SELECT source, phase, op, size_bytes, floor_us, wire_ratio, algbw_gbps, busbw_gbps
 FROM bandwidth
 WHERE

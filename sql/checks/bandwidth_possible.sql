@@ -1,5 +1,5 @@
 -- severity: warn
--- means: Messages move more than twice as fast as the link that was said can carry.
+-- means: Messages move more than twice as fast as the given link can carry.
 -- do: Correct `link`, hidden_size or tp in run.toml (`stepledger describe`).
 SELECT source, phase, op, size_bytes, busbw_gbps, link, link_gbps
 FROM bandwidth

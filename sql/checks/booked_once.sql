@@ -1,11 +1,15 @@
 -- severity: fail
 -- means: The activity mart does not hold every raw GPU activity exactly once, with its duration.
--- do: Report it; the attribution lost or doubled time.
-WITH landed AS (SELECT trace_id, count(*) AS activities, sum(dur_ns) AS dur_ns FROM raw.gpu_activity GROUP BY trace_id),
+-- do: Report this as a bug of stepledger, with the trace: the attribution lost or duplicated time.
+WITH landed AS (
+    SELECT trace_id, count(*) AS activities, sum(dur_ns) AS dur_ns FROM raw.gpu_activity GROUP BY trace_id
+),
 
 booked AS (SELECT trace_id, count(*) AS activities, sum(dur_ns) AS dur_ns FROM activity GROUP BY trace_id),
 
-broken_down AS (SELECT trace_id, sum(calls) AS activities, sum(busy_ns) AS dur_ns FROM step_breakdown GROUP BY trace_id)
+broken_down AS (
+    SELECT trace_id, sum(calls) AS activities, sum(busy_ns) AS dur_ns FROM step_breakdown GROUP BY trace_id
+)
 
 SELECT trace_id, landed.activities, booked.activities AS booked, broken_down.activities AS broken_down
 FROM landed

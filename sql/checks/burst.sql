@@ -1,6 +1,7 @@
 -- severity: fail
--- means: Many kernels share one start time on one stream: their time stamps are those of delivery, not of work (sglang 31545).
--- do: Record again; per-step numbers of that device are refused, its steps are left out as unusable_timestamps.
+-- means: Many kernels share one start time on one stream: their time stamps are those of delivery, not of
+--     execution (sglang 31545).
+-- do: Record again; this device has no per-step numbers, and its steps are left out as unusable_timestamps.
 SELECT trace_id, device, stream, start_ns, count(*) AS kernels
 FROM activity
 WHERE kind = 'kernel' AND dur_ns > 0

@@ -1,5 +1,6 @@
 -- severity: info
--- means: A first step holds a collective that waited for another rank's profiler to start. It is left out of means.
+-- means: A first step holds a collective that waited for another rank's profiler to start. It is left out of
+--     means.
 -- do: Nothing.
 SELECT trace_id, device, step, busy_ns
 FROM steps

@@ -1,6 +1,6 @@
 -- severity: fail
--- means: Events of a file are neither in a raw table nor counted under a reason to leave them out.
--- do: Report the file; stepledger lost or invented events.
+-- means: Events of a file are neither in a raw table nor counted under a reason for leaving them out.
+-- do: Report this as a bug of stepledger, with the file: events were lost or invented.
 WITH skipped AS (
     SELECT issue.trace_id, sum(issue.count) AS events
     FROM raw.issue AS issue

@@ -1,20 +1,43 @@
 -- severity: warn
--- means: Complete decode steps of one device with the same marker ran other kernels of the model than most of them did.
--- do: Look at the sample's steps; more kernels than usual mean that work of another pass is booked here, others a changed batch.
+-- means: Complete decode steps of one device with the same marker ran different kernels of the model than
+--     most of them.
+-- do: Look at the steps of the sample: more kernels than usual mean that work of another pass is booked
+--     here; other differences, that the batch changed.
 WITH model_name AS (
     SELECT DISTINCT name
     FROM activity
     WHERE category IN (
-        'allreduce', 'all_to_all', 'collective', 'attention', 'moe_gemm', 'gemm', 'routing', 'norm', 'activation', 'rope', 'kv_cache'
+        'allreduce',
+        'all_to_all',
+        'collective',
+        'attention',
+        'moe_gemm',
+        'gemm',
+        'routing',
+        'norm',
+        'activation',
+        'rope',
+        'kv_cache'
     )
 ),
 
 kernel AS (
-    SELECT activity.source, activity.trace_id, activity.device, activity.step, coalesce(steps.label, '') AS label, activity.name, count(*) AS calls
+    SELECT
+        activity.source,
+        activity.trace_id,
+        activity.device,
+        activity.step,
+        coalesce(steps.label, '') AS label,
+        activity.name,
+        count(*) AS calls
     FROM activity
     INNER JOIN model_name USING (name)
     INNER JOIN steps USING (trace_id, device, step)
-    WHERE steps.is_complete AND steps.phase IN ('decode', 'verify') AND steps.method <> 'pattern' AND activity.kind = 'kernel'
+    WHERE
+        steps.is_complete
+        AND steps.phase IN ('decode', 'verify')
+        AND steps.method <> 'pattern'
+        AND activity.kind = 'kernel'
     GROUP BY ALL
 ),
 
@@ -33,7 +56,12 @@ variant AS (
 ),
 
 usual AS (
-    SELECT trace_id, device, label, arg_max(multiset, (times, multiset)) AS multiset, arg_max(kernels, (times, multiset)) AS usual_kernels
+    SELECT
+        trace_id,
+        device,
+        label,
+        arg_max(multiset, (times, multiset)) AS multiset,
+        arg_max(kernels, (times, multiset)) AS usual_kernels
     FROM variant
     GROUP BY trace_id, device, label
     HAVING sum(times) >= lost_record_peers() AND max(times) * 2 > sum(times)

@@ -1,6 +1,6 @@
 -- severity: fail
--- means: A reader counted trouble of severity fail in a file.
--- do: See `stepledger status --issues`: it says of each what to do.
+-- means: The reader of a file found problems of severity fail.
+-- do: Run `stepledger status --issues`: it gives the action for each.
 SELECT trace_id, code, event_class, count, example
 FROM raw.issue
 WHERE severity = 'fail'

@@ -1,6 +1,8 @@
 -- severity: fail
--- means: An activity still runs long after the next launch on its own stream has ended, which a stream cannot do: a duration is corrupt.
--- do: Record again. Programmatic launches begin early but never end early, and nodes of one graph replay may run side by side: those are let be.
+-- means: An activity still runs long after the next launch on its own stream has ended, which is impossible:
+--     a duration is corrupt.
+-- do: Record again. Programmatic launches, which begin early but never end early, and nodes of one graph
+--     replay, which may run side by side, are not counted.
 WITH ordered AS (
     SELECT
         trace_id,
@@ -9,19 +11,29 @@ WITH ordered AS (
         activity_id,
         start_ns,
         start_ns + dur_ns AS end_ns,
-        coalesce(correlation = 0 OR correlation IS DISTINCT FROM lag(correlation) OVER in_order, TRUE) AS is_new
+        coalesce(correlation = 0 OR correlation IS DISTINCT FROM lag(correlation) OVER in_order, TRUE)
+            AS is_new
     FROM activity
     WHERE kind <> 'graph' AND stream IS NOT NULL
     WINDOW in_order AS (PARTITION BY trace_id, device, stream ORDER BY start_ns, activity_id)
 ),
 
 numbered AS (
-    SELECT *, sum(is_new::INTEGER) OVER (PARTITION BY trace_id, device, stream ORDER BY start_ns, activity_id) AS launch_number
+    SELECT
+        *,
+        sum(is_new::INTEGER)
+            OVER (PARTITION BY trace_id, device, stream ORDER BY start_ns, activity_id) AS launch_number
     FROM ordered
 ),
 
 launched AS (
-    SELECT trace_id, device, stream, launch_number, max(end_ns) AS end_ns, arg_max(activity_id, end_ns) AS activity_id
+    SELECT
+        trace_id,
+        device,
+        stream,
+        launch_number,
+        max(end_ns) AS end_ns,
+        arg_max(activity_id, end_ns) AS activity_id
     FROM numbered
     GROUP BY trace_id, device, stream, launch_number
 ),
@@ -30,11 +42,17 @@ paired AS (
     SELECT
         trace_id,
         activity_id,
-        end_ns - lead(end_ns) OVER (PARTITION BY trace_id, device, stream ORDER BY launch_number) AS outlasts_ns
+        end_ns
+        - lead(end_ns) OVER (PARTITION BY trace_id, device, stream ORDER BY launch_number) AS outlasts_ns
     FROM launched
 )
 
-SELECT activity.trace_id, activity.activity_id, left(activity.name, 80) AS name, activity.dur_ns, paired.outlasts_ns
+SELECT
+    activity.trace_id,
+    activity.activity_id,
+    left(activity.name, 80) AS name,
+    activity.dur_ns,
+    paired.outlasts_ns
 FROM paired
 INNER JOIN activity USING (trace_id, activity_id)
 WHERE paired.outlasts_ns > stream_overlap_ns()

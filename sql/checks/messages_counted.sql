@@ -1,6 +1,7 @@
 -- severity: fail
--- means: The table of bandwidths does not hold every all-reduce of complete steps (and of no step) once.
--- do: Report it.
+-- means: The table of bandwidths does not hold every all-reduce of complete steps, and outside steps,
+--     exactly once.
+-- do: Report this as a bug of stepledger, with the trace.
 WITH counted AS (
     SELECT collectives.source, count(*) AS calls
     FROM collectives

@@ -1,6 +1,7 @@
 -- severity: fail
--- means: One activity that is no communication is most of a device's busy time (90 % or more of at least 100 activities): its duration is corrupt.
--- do: Look at the activity; record again.
+-- means: One activity other than communication is most of a device's busy time (90 % or more, among at least
+--     100 activities): its duration is corrupt.
+-- do: Look at the activity, and record again.
 WITH total AS (
     SELECT
         trace_id, device, sum(dur_ns) AS dur_ns, count(*) AS activities,

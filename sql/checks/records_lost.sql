@@ -1,5 +1,6 @@
 -- severity: warn
--- means: Steps have fewer kernels than their peers: the profiler lost records. They are left out of means; their idle is unknown.
+-- means: Steps have fewer kernels than their peers: the profiler lost records. These steps are left out of
+--     means; their idle time is unknown.
 -- do: Record fewer steps at a time, or with larger profiler buffers.
 SELECT trace_id, device, step, incomplete_reason, kernels
 FROM steps

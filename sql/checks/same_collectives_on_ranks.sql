@@ -1,6 +1,7 @@
 -- severity: warn
 -- means: A matched step has different numbers of collectives on different ranks.
--- do: One rank lost records, or the ranks are not of one group; waiting cannot be told from their kernels.
+-- do: One rank lost records, or the ranks are not of one group; waiting cannot be computed from their
+--     kernels.
 WITH counted AS (
     SELECT steps.source, steps.match_id, steps.trace_id, steps.device, coalesce(sum(work.calls), 0) AS calls
     FROM steps

@@ -45,7 +45,11 @@ counted AS (
 ),
 
 times AS (
-    SELECT * EXCLUDE (step, kernels, busy_ns), count(*) AS times, sum(kernels) AS kernels, sum(busy_ns) AS busy_ns
+    SELECT
+        * EXCLUDE (step, kernels, busy_ns),
+        count(*) AS times,
+        sum(kernels) AS kernels,
+        sum(busy_ns) AS busy_ns
     FROM counted
     GROUP BY ALL
 ),
@@ -83,7 +87,8 @@ SELECT
     shape.steps,
     summed.steps_with,
     CASE WHEN summed.steps_with < shape.steps THEN 0 ELSE summed.least END AS calls_min,
-    CASE WHEN shape.steps - summed.steps_with >= summed.most_times THEN 0 ELSE summed.most_frequent END AS calls_mode,
+    CASE WHEN shape.steps - summed.steps_with >= summed.most_times THEN 0 ELSE summed.most_frequent END
+        AS calls_mode,
     summed.most AS calls_max,
     summed.calls,
     summed.kernels,
@@ -93,4 +98,5 @@ FROM summed
 INNER JOIN shape
     ON
         summed.trace_id = shape.trace_id AND summed.device = shape.device AND summed.phase = shape.phase
-        AND summed.is_complete = shape.is_complete AND summed.graph_tokens IS NOT DISTINCT FROM shape.graph_tokens
+        AND summed.is_complete = shape.is_complete
+        AND summed.graph_tokens IS NOT DISTINCT FROM shape.graph_tokens

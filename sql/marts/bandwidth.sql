@@ -3,9 +3,9 @@
 -- compared, the 10th percentile of durations, since most calls of one rank include waiting. algbw = size /
 -- time; busbw = algbw x bytes that each GPU sends per byte (wire_ratio, as in nccl-tests,
 -- doc/PERFORMANCE.md); size = the larger buffer of a rank. Latency-bound: below latency_bound_factor times
--- the latency floor, which is the shortest floor of messages up to short_message_bytes of the same operation,
--- kernel kind and ranks, else a ring of NCCL's LL protocol over the link of run_config; NULL where neither
--- exists.
+-- the latency floor, which is the shortest floor of messages up to short_message_bytes of the same
+-- operation, kernel kind and ranks, else a ring of NCCL's LL protocol over the link of run_config; NULL
+-- where neither exists.
 -- grain: source, phase, op, kind, algorithm, ranks, in_bytes, out_bytes, size_source
 WITH call AS (
     SELECT
@@ -26,7 +26,8 @@ WITH call AS (
         call.flag
     FROM int_message_size AS size
     INNER JOIN collectives AS call USING (trace_id, activity_id)
-    LEFT JOIN steps ON call.trace_id = steps.trace_id AND call.device = steps.device AND call.step = steps.step
+    LEFT JOIN steps
+        ON call.trace_id = steps.trace_id AND call.device = steps.device AND call.step = steps.step
     WHERE coalesce(steps.is_complete, TRUE)
 ),
 
@@ -46,7 +47,8 @@ timed AS (
         count(*) AS calls,
         count(floor_ns) * 2 >= count(*) AS is_compared,
         median(dur_ns) / 1e3 AS us_p50,
-        CASE WHEN count(floor_ns) * 2 >= count(*) THEN median(floor_ns) ELSE quantile_cont(dur_ns, 0.1) END / 1e3 AS floor_us,
+        CASE WHEN count(floor_ns) * 2 >= count(*) THEN median(floor_ns) ELSE quantile_cont(dur_ns, 0.1) END
+        / 1e3 AS floor_us,
         share_of(greatest(sum(wait_ns), 0), sum(dur_ns) FILTER (WHERE wait_ns IS NOT NULL)) AS wait_share,
         bool_or(coalesce(flag = 'fused', FALSE)) AS is_fused,
         CASE
@@ -68,11 +70,14 @@ link AS (
 with_floor AS (
     SELECT
         timed.*,
-        min(floor_us) FILTER (WHERE size_bytes <= short_message_bytes()) OVER (PARTITION BY source, op, kind, algorithm, ranks) AS short_us,
+        min(floor_us) FILTER (WHERE size_bytes <= short_message_bytes())
+            OVER (PARTITION BY source, op, kind, algorithm, ranks) AS short_us,
         link.link,
         link.gbps AS link_gbps,
         link.base_us + link.hop_us * CASE
-            WHEN op = 'all_reduce' THEN 2 * (ranks - 1) WHEN op IN ('all_to_all', 'send_recv') THEN 1 ELSE ranks - 1
+            WHEN op = 'all_reduce' THEN 2 * (ranks - 1)
+            WHEN op IN ('all_to_all', 'send_recv') THEN 1
+            ELSE ranks - 1
         END AS model_us
     FROM timed
     LEFT JOIN link ON TRUE
@@ -102,9 +107,12 @@ SELECT
     round(size_bytes / nullif(floor_us, 0) / 1e3 * wire_ratio, 6) AS busbw_gbps,
     round(coalesce(short_us, model_us), 3) AS latency_floor_us,
     CASE
-        WHEN short_us IS NOT NULL THEN 'messages up to 32 KiB' WHEN model_us IS NOT NULL THEN 'NCCL''s model of the link'
+        WHEN short_us IS NOT NULL THEN 'messages up to 32 KiB'
+        WHEN model_us IS NOT NULL THEN 'NCCL''s model of the link'
     END AS latency_floor_source,
-    CASE WHEN size_bytes IS NOT NULL THEN floor_us < latency_bound_factor() * coalesce(short_us, model_us) END AS is_latency_bound,
+    CASE
+        WHEN size_bytes IS NOT NULL THEN floor_us < latency_bound_factor() * coalesce(short_us, model_us)
+    END AS is_latency_bound,
     link,
     link_gbps,
     round(size_bytes / nullif(floor_us, 0) / 1e3 * wire_ratio / link_gbps, 6) AS link_share

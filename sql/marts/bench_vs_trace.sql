@@ -1,8 +1,8 @@
 -- Latency tables of the run beside its traces: the same operation with the same bytes in (or out, where the
 -- table gives output bytes), and the same ranks where the table gives them. A table that does not say which
 -- buffer its bytes count matches only where both buffers have one size. Clocks are named: a wall time
--- includes the launch and what lies between calls, a kernel's duration does not; a ratio across clocks is not
--- a speedup.
+-- includes the launch and what lies between calls, a kernel's duration does not; a ratio across clocks is
+-- not a speedup.
 -- grain: source, phase, op, kind, algorithm, ranks, in_bytes, out_bytes, size_source, bench_id, line,
 -- is_in_place
 SELECT

@@ -13,7 +13,8 @@ WITH aligned AS (
         call.rank,
         call.dur_ns,
         call.start_ns - clock.offset_ns AS aligned_start_ns,
-        max(clock.residual_ns) OVER (PARTITION BY call.recording, call.match_id, call.communicator, call.call) AS residual_ns
+        max(clock.residual_ns)
+            OVER (PARTITION BY call.recording, call.match_id, call.communicator, call.call) AS residual_ns
     FROM int_matched_call AS call
     INNER JOIN rank_clock AS clock USING (trace_id, device, members)
     WHERE call.refusal IS NULL
@@ -27,7 +28,8 @@ compared AS (
         min(dur_ns) OVER (PARTITION BY recording, match_id, communicator, call) AS min_over_ranks_ns
     FROM aligned
     WINDOW by_arrival AS (
-        PARTITION BY recording, match_id, communicator, call ORDER BY aligned_start_ns DESC, dur_ns ASC, rank ASC
+        PARTITION BY recording, match_id, communicator, call
+        ORDER BY aligned_start_ns DESC, dur_ns ASC, rank ASC
     )
 )
 
@@ -51,7 +53,8 @@ SELECT
             'layer ',
             place.layer,
             CASE place.part
-                WHEN 'before_attention' THEN ' before attention' WHEN 'after_attention' THEN ' after attention'
+                WHEN 'before_attention' THEN ' before attention'
+                WHEN 'after_attention' THEN ' after attention'
                 WHEN 'after_moe' THEN ' after MoE' ELSE ' after MLP'
             END
         )
@@ -78,7 +81,8 @@ SELECT
     CASE WHEN place.is_fused THEN 'fused' WHEN place.is_early THEN 'programmatic_launch' END AS flag,
     matched.refusal,
     CASE
-        WHEN matched.refused_call IS NOT NULL AND matched.refusal IN ('counts_differ', 'order_differs') THEN matched.refused_call
+        WHEN matched.refused_call IS NOT NULL AND matched.refusal IN ('counts_differ', 'order_differs')
+            THEN matched.refused_call
     END AS refused_call
 FROM int_collective AS place
 INNER JOIN int_matched_call AS matched USING (trace_id, activity_id)

@@ -56,7 +56,9 @@ SELECT
     before_gap.category AS category_before,
     after_gap.category AS category_after,
     CASE
-        WHEN NOT coalesce(after_gap.step = before_gap.step, after_gap.step IS NULL AND before_gap.step IS NULL) THEN 'between_steps'
+        WHEN
+            NOT coalesce(after_gap.step = before_gap.step, after_gap.step IS NULL AND before_gap.step IS NULL)
+            THEN 'between_steps'
         WHEN after_gap.is_graph AND after_gap.correlation = before_gap.correlation THEN 'inside_replay'
         ELSE 'between_launches'
     END AS place,
@@ -79,4 +81,7 @@ INNER JOIN before_gap
         AND after_gap.busy_until_ns = before_gap.end_ns
 INNER JOIN stg_trace AS trace ON after_gap.trace_id = trace.trace_id
 LEFT JOIN steps
-    ON after_gap.trace_id = steps.trace_id AND after_gap.device = steps.device AND before_gap.step = steps.step
+    ON
+        after_gap.trace_id = steps.trace_id
+        AND after_gap.device = steps.device
+        AND before_gap.step = steps.step

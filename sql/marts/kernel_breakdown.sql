@@ -7,7 +7,9 @@ WITH per_step AS (
     GROUP BY ALL
 ),
 
-call_count AS (SELECT source, phase, name, rule_id, rollup, calls, count(*) AS times FROM per_step GROUP BY ALL),
+call_count AS (
+    SELECT source, phase, name, rule_id, rollup, calls, count(*) AS times FROM per_step GROUP BY ALL
+),
 
 calls AS (
     SELECT source, phase, name, rule_id, rollup, arg_min(calls, (-times, calls)) AS calls_mode

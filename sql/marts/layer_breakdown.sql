@@ -16,7 +16,10 @@ WITH work AS (
         sum(activity.exposed_ns)::BIGINT AS exposed_ns
     FROM activity
     INNER JOIN steps
-        ON activity.trace_id = steps.trace_id AND activity.device = steps.device AND activity.step = steps.step
+        ON
+            activity.trace_id = steps.trace_id
+            AND activity.device = steps.device
+            AND activity.step = steps.step
     WHERE activity.layer IS NOT NULL AND steps.is_complete
     GROUP BY ALL
 ),
@@ -28,7 +31,15 @@ call_count AS (
 ),
 
 calls AS (
-    SELECT source, phase, layer, category, rollup, min(calls) AS calls_min, arg_min(calls, (-times, calls)) AS calls_mode, max(calls) AS calls_max
+    SELECT
+        source,
+        phase,
+        layer,
+        category,
+        rollup,
+        min(calls) AS calls_min,
+        arg_min(calls, (-times, calls)) AS calls_mode,
+        max(calls) AS calls_max
     FROM call_count
     GROUP BY ALL
 )

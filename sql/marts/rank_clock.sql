@@ -18,7 +18,14 @@ WITH ended AS (
 
 clock AS (
     SELECT
-        trace_id, device, source, rank, members, reference_rank, count(*) AS calls, round(median(late_ns))::BIGINT AS offset_ns
+        trace_id,
+        device,
+        source,
+        rank,
+        members,
+        reference_rank,
+        count(*) AS calls,
+        round(median(late_ns))::BIGINT AS offset_ns
     FROM ended
     GROUP BY ALL
 ),

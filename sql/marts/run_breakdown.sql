@@ -1,15 +1,31 @@
--- The breakdown table: each kind of work over the complete steps of a phase. Counts are integers per step and
--- rank; the headline ms_p50 is the median over steps of the mean over ranks of busy time. Sources are never
--- mixed.
+-- The breakdown table: each kind of work over the complete steps of a phase. Counts are integers per step
+-- and rank; the headline ms_p50 is the median over steps of the mean over ranks of busy time. Sources are
+-- never mixed.
 -- grain: source, phase, rollup
 WITH step AS (
-    SELECT run_id, source, trace_id, rank, device, step, step_unit(match_id, trace_id, device, step) AS match_id, phase, wall_ns
+    SELECT
+        run_id,
+        source,
+        trace_id,
+        rank,
+        device,
+        step,
+        step_unit(match_id, trace_id, device, step) AS match_id,
+        phase,
+        wall_ns
     FROM steps
     WHERE is_complete
 ),
 
 by_rollup AS (
-    SELECT trace_id, device, step, rollup, sum(calls)::BIGINT AS calls, sum(busy_ns)::BIGINT AS busy_ns, sum(exposed_ns)::BIGINT AS exposed_ns
+    SELECT
+        trace_id,
+        device,
+        step,
+        rollup,
+        sum(calls)::BIGINT AS calls,
+        sum(busy_ns)::BIGINT AS busy_ns,
+        sum(exposed_ns)::BIGINT AS exposed_ns
     FROM step_breakdown
     WHERE step IS NOT NULL
     GROUP BY ALL
@@ -30,7 +46,9 @@ cell AS (
     INNER JOIN seen USING (source, phase)
     LEFT JOIN by_rollup
         ON
-            step.trace_id = by_rollup.trace_id AND step.device = by_rollup.device AND step.step = by_rollup.step
+            step.trace_id = by_rollup.trace_id
+            AND step.device = by_rollup.device
+            AND step.step = by_rollup.step
             AND seen.rollup = by_rollup.rollup
 ),
 
@@ -43,7 +61,9 @@ by_match AS (
 over_steps AS (
     SELECT
         run_id, source, phase, rollup, count(*) AS steps, median(busy_ns) AS p50, avg(busy_ns) AS mean,
-        quantile_cont(busy_ns, 0.9) AS p90, quantile_cont(busy_ns, 0.99) AS p99, median(exposed_ns) AS exposed_p50
+        quantile_cont(busy_ns, 0.9) AS p90,
+        quantile_cont(busy_ns, 0.99) AS p99,
+        median(exposed_ns) AS exposed_p50
     FROM by_match
     GROUP BY ALL
 ),
@@ -53,7 +73,13 @@ call_count AS (
 ),
 
 calls AS (
-    SELECT source, phase, rollup, min(calls) AS calls_min, arg_min(calls, (-times, calls)) AS calls_mode, max(calls) AS calls_max
+    SELECT
+        source,
+        phase,
+        rollup,
+        min(calls) AS calls_min,
+        arg_min(calls, (-times, calls)) AS calls_mode,
+        max(calls) AS calls_max
     FROM call_count
     GROUP BY ALL
 ),
@@ -98,7 +124,8 @@ SELECT
     ns_to_ms(over_ranks.rank_min) AS ms_rank_min,
     ns_to_ms(over_ranks.rank_max) AS ms_rank_max,
     over_ranks.worst_rank,
-    share_of(over_steps.mean, sum(over_steps.mean) OVER (PARTITION BY over_steps.source, over_steps.phase)) AS share,
+    share_of(over_steps.mean, sum(over_steps.mean) OVER (PARTITION BY over_steps.source, over_steps.phase))
+        AS share,
     ns_to_ms(over_steps.exposed_p50) AS exposed_ms_p50,
     share_of(total.exposed_ns, total.wall_ns) AS wall_share
 FROM over_steps

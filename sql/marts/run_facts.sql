@@ -22,7 +22,9 @@ phase_count AS (
 ),
 
 counted AS (
-    SELECT source, max(decode_steps) AS decode_steps, max(prefill_steps) AS prefill_steps FROM phase_count GROUP BY source
+    SELECT source, max(decode_steps) AS decode_steps, max(prefill_steps) AS prefill_steps
+    FROM phase_count
+    GROUP BY source
 ),
 
 engine AS (

@@ -11,7 +11,10 @@ WITH booked AS (
 
 SELECT
     booked.*,
-    share_of(booked.busy_ns, sum(booked.busy_ns) OVER (PARTITION BY booked.trace_id, booked.device, booked.step)) AS busy_share,
+    share_of(
+        booked.busy_ns, sum(booked.busy_ns) OVER (PARTITION BY booked.trace_id, booked.device, booked.step)
+    ) AS busy_share,
     share_of(booked.exposed_ns, steps.wall_ns) AS wall_share
 FROM booked
-LEFT JOIN steps ON booked.trace_id = steps.trace_id AND booked.device = steps.device AND booked.step = steps.step
+LEFT JOIN steps
+    ON booked.trace_id = steps.trace_id AND booked.device = steps.device AND booked.step = steps.step

@@ -2,14 +2,20 @@
 -- wrong. Steps without GPU work are counted separately: only annotations show them.
 -- grain: trace_id, method
 WITH annotated AS (
-    SELECT marker.trace_id, CASE WHEN trace.source = 'nsys' THEN 'nvtx' ELSE 'annotation' END AS method, count(*) AS steps
+    SELECT
+        marker.trace_id,
+        CASE WHEN trace.source = 'nsys' THEN 'nvtx' ELSE 'annotation' END AS method,
+        count(*) AS steps
     FROM int_marked_pass AS marker
     INNER JOIN stg_trace AS trace USING (trace_id)
     GROUP BY ALL
 ),
 
 with_work AS (
-    SELECT trace_id, method, count(DISTINCT step) AS steps FROM steps WHERE activities > 0 GROUP BY trace_id, method
+    SELECT trace_id, method, count(DISTINCT step) AS steps
+    FROM steps
+    WHERE activities > 0
+    GROUP BY trace_id, method
 ),
 
 replayed AS (SELECT trace_id, 'graph' AS method, count(*) AS steps FROM int_replay_pass GROUP BY trace_id),
@@ -28,8 +34,8 @@ found AS (
 
 used AS (SELECT DISTINCT trace_id, method FROM int_step_begin),
 
--- What a method is compared with: replays with the steps that replay graphs, kernel order with the steps that
--- have work.
+-- What a method is compared with: replays with the steps that replay graphs, kernel order with the steps
+-- that have work.
 compared AS (
     SELECT
         trace_id,
@@ -48,7 +54,8 @@ SELECT
     found.steps,
     coalesce(with_work.steps, CASE WHEN used.method IS NULL THEN found.steps ELSE 0 END) AS steps_with_work,
     used.method IS NOT NULL AS is_used,
-    CASE WHEN found.method = 'graph' THEN compared.steps_with_graph ELSE compared.steps_with_work END AS compared_with,
+    CASE WHEN found.method = 'graph' THEN compared.steps_with_graph ELSE compared.steps_with_work END
+        AS compared_with,
     CASE
         WHEN used.method IS NOT NULL THEN TRUE
         WHEN found.method = 'graph' THEN found.steps = compared.steps_with_graph

@@ -70,11 +70,20 @@ surplus AS (
         call.match_id,
         call_cause.last_rank,
         work.category,
-        sum(CASE WHEN call.rank = call_cause.last_rank THEN work.work_ns ELSE -work.work_ns / (call.group_size - 1) END) AS more_ns
+        sum(
+            CASE
+                WHEN call.rank = call_cause.last_rank THEN work.work_ns
+                ELSE -work.work_ns / (call.group_size - 1)
+            END
+        ) AS more_ns
     FROM call
     INNER JOIN call_cause USING (recording, match_id, communicator, call)
     INNER JOIN int_lead_work AS work
-        ON call.trace_id = work.trace_id AND call.device = work.device AND call.step = work.step AND call.place = work.place
+        ON
+            call.trace_id = work.trace_id
+            AND call.device = work.device
+            AND call.step = work.step
+            AND call.place = work.place
     GROUP BY call.recording, call.match_id, call_cause.last_rank, work.category
 ),
 
@@ -82,7 +91,9 @@ late AS (
     SELECT recording, match_id, last_rank, category AS late_category, round(more_ns)::BIGINT AS late_ns
     FROM surplus
     WHERE more_ns > 0
-    QUALIFY row_number() OVER (PARTITION BY recording, match_id, last_rank ORDER BY more_ns DESC, category ASC) = 1
+    QUALIFY
+        row_number() OVER (PARTITION BY recording, match_id, last_rank ORDER BY more_ns DESC, category ASC)
+        = 1
 )
 
 SELECT
@@ -94,7 +105,8 @@ SELECT
     own.step,
     own.match_id,
     steps.phase,
-    coalesce(bool_and(steps.is_complete) OVER (PARTITION BY own.recording, own.match_id), FALSE) AS is_complete,
+    coalesce(bool_and(steps.is_complete) OVER (PARTITION BY own.recording, own.match_id), FALSE)
+        AS is_complete,
     own.calls,
     own.compared,
     own.flagged,
@@ -112,5 +124,13 @@ SELECT
 FROM own
 INNER JOIN steps USING (trace_id, device, step)
 LEFT JOIN straggler USING (trace_id, device, step)
-LEFT JOIN caused ON own.recording = caused.recording AND own.match_id = caused.match_id AND straggler.straggler_rank = caused.last_rank
-LEFT JOIN late ON own.recording = late.recording AND own.match_id = late.match_id AND straggler.straggler_rank = late.last_rank
+LEFT JOIN caused
+    ON
+        own.recording = caused.recording
+        AND own.match_id = caused.match_id
+        AND straggler.straggler_rank = caused.last_rank
+LEFT JOIN late
+    ON
+        own.recording = late.recording
+        AND own.match_id = late.match_id
+        AND straggler.straggler_rank = late.last_rank

@@ -24,7 +24,10 @@ lost AS (
         time_line.next_ns IS NULL AS is_last
     FROM int_step_window AS time_line
     LEFT JOIN int_step_lost AS lost USING (trace_id, device, step)
-    WINDOW in_order AS (PARTITION BY time_line.trace_id, time_line.device ORDER BY time_line.start_ns, time_line.step)
+    WINDOW
+        in_order AS (
+            PARTITION BY time_line.trace_id, time_line.device ORDER BY time_line.start_ns, time_line.step
+        )
 ),
 
 step AS (
@@ -34,8 +37,11 @@ step AS (
         time_line.* EXCLUDE (trace_id, device, step, start_ns, end_ns, next_ns),
         time_line.start_ns AS gpu_start_ns,
         time_line.end_ns AS gpu_end_ns,
-        -- A step with lost records, or before one, has no wall: its own end or the next one's start may be missing.
-        CASE WHEN NOT lost.is_lost AND NOT lost.is_next_lost AND burst.bursts IS NULL THEN time_line.next_ns END AS next_ns,
+        -- A step with lost records, or before one, has no wall: its own end or the next one's start may be
+        -- missing.
+        CASE
+            WHEN NOT lost.is_lost AND NOT lost.is_next_lost AND burst.bursts IS NULL THEN time_line.next_ns
+        END AS next_ns,
         time_line.next_ns AS following_ns,
         coalesce(lost.is_lost, FALSE) AS is_lost,
         burst.bursts IS NOT NULL AS is_burst,
@@ -48,7 +54,10 @@ step AS (
             begin_at.trace_id = time_line.trace_id AND begin_at.step = time_line.step
             AND coalesce(begin_at.device = time_line.device, TRUE)
     LEFT JOIN lost
-        ON time_line.trace_id = lost.trace_id AND time_line.device = lost.device AND time_line.step = lost.step
+        ON
+            time_line.trace_id = lost.trace_id
+            AND time_line.device = lost.device
+            AND time_line.step = lost.step
     LEFT JOIN int_burst AS burst ON time_line.trace_id = burst.trace_id AND time_line.device = burst.device
 ),
 
@@ -59,16 +68,20 @@ timed AS (
         cover.next_covered_ns - cover.start_covered_ns AS covered_ns,
         coalesce(inside.inside_ns, 0) AS inside_ns,
         exposed.exposed_ns,
-        (step.gpu_end_ns - step.gpu_start_ns) - (cover.end_covered_ns - cover.start_covered_ns) AS span_idle_ns,
+        (step.gpu_end_ns - step.gpu_start_ns)
+        - (cover.end_covered_ns - cover.start_covered_ns) AS span_idle_ns,
         CASE
             WHEN step.gpu_end_ns < step.next_ns
                 THEN (step.next_ns - step.gpu_end_ns) - (cover.next_covered_ns - cover.end_covered_ns)
             WHEN step.next_ns IS NOT NULL THEN 0
         END AS gap_after_ns
     FROM step
-    LEFT JOIN int_step_cover AS cover ON step.trace_id = cover.trace_id AND step.device = cover.device AND step.step = cover.step
-    LEFT JOIN int_step_inside AS inside ON step.trace_id = inside.trace_id AND step.device = inside.device AND step.step = inside.step
-    LEFT JOIN exposed ON step.trace_id = exposed.trace_id AND step.device = exposed.device AND step.step = exposed.step
+    LEFT JOIN int_step_cover AS cover
+        ON step.trace_id = cover.trace_id AND step.device = cover.device AND step.step = cover.step
+    LEFT JOIN int_step_inside AS inside
+        ON step.trace_id = inside.trace_id AND step.device = inside.device AND step.step = inside.step
+    LEFT JOIN exposed
+        ON step.trace_id = exposed.trace_id AND step.device = exposed.device AND step.step = exposed.step
 )
 
 SELECT
@@ -81,8 +94,11 @@ SELECT
     match.match_id,
     CASE WHEN timed.activities IS NULL THEN 'empty' ELSE timed.phase END AS phase,
     timed.method,
-    CASE WHEN timed.method <> 'pattern' AND timed.placed_by_time * 2 > timed.activities THEN least(timed.confidence, 0.8) ELSE timed.confidence END
-        AS confidence,
+    CASE
+        WHEN timed.method <> 'pattern' AND timed.placed_by_time * 2 > timed.activities
+            THEN least(timed.confidence, 0.8)
+        ELSE timed.confidence
+    END AS confidence,
     timed.label,
     timed.context_requests,
     timed.scheduled_context_tokens,
@@ -97,7 +113,9 @@ SELECT
     timed.gpu_end_ns AS end_ns,
     timed.gpu_end_ns - timed.gpu_start_ns AS span_ns,
     timed.wall_ns,
-    lead(timed.phase) OVER (PARTITION BY timed.trace_id, timed.device ORDER BY timed.gpu_start_ns NULLS LAST, timed.step) AS next_phase,
+    lead(timed.phase)
+        OVER (PARTITION BY timed.trace_id, timed.device ORDER BY timed.gpu_start_ns NULLS LAST, timed.step)
+        AS next_phase,
     coalesce(timed.busy_ns, 0) AS busy_ns,
     coalesce(timed.exposed_ns, 0) AS exposed_ns,
     round(timed.busy_ns / nullif(timed.exposed_ns, 0), 6) AS overlap_ratio,
@@ -110,7 +128,11 @@ SELECT
     timed.gap_after_ns,
     CASE WHEN timed.gap_after_ns > 0 THEN coalesce(cause.gap_cause, 'unknown') END AS gap_cause,
     timed.launch_lag_p50_ns,
-    timed.activities IS NOT NULL AND skew.step IS NULL AND NOT timed.is_lost AND NOT timed.is_burst AND timed.is_cut IS NOT TRUE AS is_complete,
+    timed.activities IS NOT NULL
+    AND skew.step IS NULL
+    AND NOT timed.is_lost
+    AND NOT timed.is_burst
+    AND timed.is_cut IS NOT TRUE AS is_complete,
     CASE
         WHEN timed.activities IS NULL THEN 'no_gpu_work'
         WHEN timed.is_burst THEN 'unusable_timestamps'
@@ -121,7 +143,9 @@ SELECT
     END AS incomplete_reason
 FROM timed
 INNER JOIN stg_trace AS trace USING (trace_id)
-LEFT JOIN int_step_match AS match ON timed.trace_id = match.trace_id AND timed.device = match.device AND timed.step = match.step
+LEFT JOIN int_step_match AS match
+    ON timed.trace_id = match.trace_id AND timed.device = match.device AND timed.step = match.step
 LEFT JOIN int_step_tokens AS tokens ON timed.trace_id = tokens.trace_id AND timed.step = tokens.step
 LEFT JOIN int_start_skew AS skew ON timed.trace_id = skew.trace_id AND timed.step = skew.step
-LEFT JOIN int_gap_cause AS cause ON timed.trace_id = cause.trace_id AND timed.device = cause.device AND timed.next_ns = cause.start_ns
+LEFT JOIN int_gap_cause AS cause
+    ON timed.trace_id = cause.trace_id AND timed.device = cause.device AND timed.next_ns = cause.start_ns

@@ -25,7 +25,8 @@ gap AS (
     SELECT
         trace_id, device,
         start_ns - max(end_ns) OVER (
-            PARTITION BY trace_id, device ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            PARTITION BY trace_id, device
+            ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS idle_ns
     FROM busy_or_edge
 ),
@@ -48,7 +49,8 @@ window_of AS (
     WINDOW
         in_order AS (PARTITION BY step.trace_id, step.device ORDER BY step.start_ns, step.step),
         before_it AS (
-            PARTITION BY step.trace_id, step.device ORDER BY step.start_ns, step.step ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            PARTITION BY step.trace_id, step.device
+            ORDER BY step.start_ns, step.step ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         )
 ),
 

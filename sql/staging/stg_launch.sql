@@ -5,7 +5,8 @@ WITH earliest AS (
     SELECT
         trace_id,
         correlation,
-        arg_min(struct_pack(start_ns, name, pid, tid), (start_ns, name, coalesce(pid, 0), coalesce(tid, 0))) AS call
+        arg_min(struct_pack(start_ns, name, pid, tid), (start_ns, name, coalesce(pid, 0), coalesce(tid, 0)))
+            AS call
     FROM raw.launch
     WHERE correlation <> 0
     GROUP BY trace_id, correlation

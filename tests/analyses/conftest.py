@@ -10,7 +10,7 @@ from tests.support.served import serve
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """A home with runs `x` (batch 1), `two` and `four` (other batches), and `bare` (nothing said, no
+    """A home with runs `x` (batch 1), `two` and `four` (other batches), and `bare` (nothing given, no
     table)."""
     folder = tmp_path_factory.mktemp("served")
     home = Home(folder / "home")

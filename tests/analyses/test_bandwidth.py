@@ -23,7 +23,7 @@ def cells(report: Report, *names: str) -> list[tuple[Any, ...]]:
 
 
 def test_short_messages_have_no_bandwidth(served: Home) -> None:
-    """14 KB in 7 us are latency-bound, and say so; the logits' gather has no size in a graph."""
+    """14 KB in 7 us are latency-bound, and labeled so; the logits' gather has no size in a graph."""
     with reading(served) as con:
         messages, _ = bandwidth_reports(con, "x")
     assert cells(messages, "op", "size_bytes", "calls", "floor_us", "algbw", "busbw", "link_share") == [

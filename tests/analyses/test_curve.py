@@ -20,7 +20,7 @@ from tests.support.compared import STEP, plant, put, scaled, write
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """`one` (batch 1), `eight` (batch 8, GEMMs half slower, a context said), `mixed` (batch 2, then 1),
+    """`one` (batch 1), `eight` (batch 8, GEMMs half slower, a context given), `mixed` (batch 2, then 1),
     `deep` (another model), `broken`."""
     folder = tmp_path_factory.mktemp("curve")
     home = Home(folder / "home")

@@ -85,7 +85,7 @@ def test_only_the_ranks_that_are_asked_for() -> None:
 
 
 def test_a_table_may_be_a_file_a_run_or_the_runs_own(tmp_path: Path, home: Home) -> None:
-    """A file is read where it is; a run that has none says how to give one."""
+    """A file is read where it is; the refusal for a run without one tells how to give one."""
     path = tmp_path / "lat.csv"
     path.write_text("op,bytes,us\nall_reduce,1000,10\n", encoding="utf-8")
     (tmp_path / "bad.csv").write_text("op,bytes,us\nall_reduce,x,10\n", encoding="utf-8")

@@ -51,7 +51,7 @@ def test_replicated_weights_are_whole_on_every_rank() -> None:
 
 
 def test_a_dense_model_has_no_router() -> None:
-    """All layers have an MLP; experts are not asked for."""
+    """All layers have an MLP; experts are not needed."""
     found = part("other weights", experts=None, shared_experts=None, moe_intermediate_size=None, tp=1)
     attention = 7168 * 1536 + 7168 * 576 + 1536 * 64 * 192 + 512 * 64 * 256 + 64 * 128 * 7168
     assert found.read_bytes == pytest.approx(2 * (2 * (attention + 3 * 7168 * 18432) + 1000 * 7168))

@@ -67,14 +67,14 @@ def test_the_partner_of_a_launch_bound_rank_is_waiting(launch_bound: Home) -> No
 
 
 def test_all_reduces_that_are_mostly_waiting_are_said_in_words(launch_bound: Home) -> None:
-    """Rank 0's time is not the network's; of rank 1 there is nothing to say."""
+    """Rank 0's time is not the network's; rank 1 has no such note."""
     waiting, *_ = answers(launch_bound)
     shares = [note for note in waiting.notes if "is waiting for other ranks" in note]
     assert shares == ["decode: 95.9% of rank 0's 0.855 ms of all-reduce per step is waiting for other ranks"]
 
 
 def test_what_made_a_rank_late_is_named(launch_bound: Home) -> None:
-    """Its device had nothing to run, and the report says what that means."""
+    """Its device had nothing to run, and the report explains it."""
     _, late, *_ = answers(launch_bound)
     assert table(late, LATE, "straggler_rank", "made_late_by", "steps", "wait_caused_ms") == [
         (1, "idle", 3, 3.001)
@@ -92,7 +92,7 @@ def test_clocks_are_printed_with_what_they_leave(launch_bound: Home) -> None:
 
 
 def test_assumptions_are_part_of_the_answer(launch_bound: Home) -> None:
-    """What the floor is, from when on a wait is one, and what told the groups."""
+    """What the floor is, from when on a wait is one, and how the groups are known."""
     waiting, _, _, refused = answers(launch_bound)
     notes = " ".join(waiting.notes)
     assert "jitter: waits under 2.00 us" in notes
@@ -131,7 +131,7 @@ def test_fused_kernels_are_said_to_be_uncertain(tmp_path: Path) -> None:
 
 
 def test_several_possible_groups_are_refused_until_they_are_said(tmp_path: Path) -> None:
-    """Four ranks in two pairs: refused with what to say; then answered within each pair, and nobody waits for
+    """Four ranks in two pairs: refused with what to give; then answered within each pair, no rank waits for
     the other pair."""
     home = Home(tmp_path / "home")
     planted = Planted(ranks=4, groups=((0, 1), (2, 3)), slow={(1, 1, 2): 50_000, (2, 2, 3): 20_000})

@@ -204,7 +204,7 @@ def test_build_exits_4_when_a_model_fails(
         (["query", "SELECT nothing"], "nothing"),
         (["export", "--mart", "nonsense"], "no mart 'nonsense'"),
         (["export", "--output", "-"], "--output takes one run"),
-        (["export", "--mart", "steps", "--wide"], "--wide is a form of"),
+        (["export", "--mart", "steps", "--wide"], "--wide is available for"),
         (["build", "none"], "no run 'none'; known runs: 2026, a"),
         (["build", "x*"], "no run matches 'x*'; known runs: 2026, a"),
         (["ingest", "no/such/file"], "no such file or folder: no/such/file"),

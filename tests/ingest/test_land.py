@@ -126,7 +126,7 @@ def _reader_that_spoils(sql: str) -> Callable[..., Callable[[ReadJob], None]]:
         ("SELECT * EXCLUDE (name) FROM launch", "columns differ"),
         ("SELECT *, 1 AS more FROM launch", "columns differ"),
         ("SELECT * REPLACE (dur_ns::DOUBLE AS dur_ns) FROM launch", "columns differ"),
-        ("SELECT * REPLACE (NULL::BIGINT AS start_ns) FROM launch", "NULL where"),
+        ("SELECT * REPLACE (NULL::BIGINT AS start_ns) FROM launch", "NULL in columns"),
     ],
 )
 def test_a_reader_that_writes_a_wrong_table_lands_nothing(

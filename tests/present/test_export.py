@@ -160,7 +160,7 @@ def test_an_older_file_keeps_the_build_it_came_from(built: Home) -> None:
     [
         ("none", "steps", False, "known runs: 2026, a"),
         ("a", "nonsense", False, "known marts: activity"),
-        ("a", "steps", True, "--wide is a form of step_breakdown"),
+        ("a", "steps", True, "--wide is available for step_breakdown"),
     ],
 )
 def test_what_does_not_exist_is_a_usage_error(

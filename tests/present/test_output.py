@@ -195,13 +195,15 @@ def test_rows_are_written_as_they_come(capsys: pytest.CaptureFixture[str], form:
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"), [(TABLE_ROWS, ""), (TABLE_ROWS + 1, f"only the first {TABLE_ROWS} rows are shown")]
+    ("rows", "warning"), [(TABLE_ROWS, ""), (TABLE_ROWS + 1, f"only the first {TABLE_ROWS} rows are shown")]
 )
 def test_a_table_ends_where_it_grows_too_long(
-    capsys: pytest.CaptureFixture[str], rows: int, said: str
+    capsys: pytest.CaptureFixture[str], rows: int, warning: str
 ) -> None:
     """The message is on stderr and names the formats that print everything."""
     write_rows(["n"], ([n] for n in range(rows)), "table")
     captured = capsys.readouterr()
     assert len(captured.out.splitlines()) == 1 + TABLE_ROWS
-    assert captured.err == (f"stepledger: {said}; more rows: use --format csv (or json)\n" if said else "")
+    assert captured.err == (
+        f"stepledger: {warning}; more rows: use --format csv (or json)\n" if warning else ""
+    )

@@ -1,4 +1,4 @@
-"""The screen: what it says, what it refuses to say, and how it looks at 80 and at 160 columns."""
+"""The screen: what it shows, what it refuses, and how it looks at 80 and at 160 columns."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_unclassified_names_are_listed_with_calls_and_time(built: Home, drawn: A
 
 
 def test_no_list_of_unclassified_names_where_there_is_none(odd: Home, drawn: Any) -> None:
-    """Nothing to do, nothing said."""
+    """Nothing to do, no list."""
     assert not any("no rule matches" in text for text in drawn(screen_of(odd, "apart")))
 
 
@@ -135,7 +135,7 @@ def test_the_parts_of_a_ranks_wall_add_up_to_its_mean(built: Home) -> None:
 
 
 def test_a_phase_can_be_asked_for(built: Home, drawn: Any) -> None:
-    """The prefill step has its own table; its last step without a wall says so."""
+    """The prefill step has its own table; its last step without a wall is noted."""
     lines = drawn(screen_of(built, "a", "prefill"))
     assert any(text.startswith("GPU time of a prefill step") for text in lines)
 
@@ -153,7 +153,7 @@ def test_a_run_that_was_not_built_says_what_to_do(built: Home) -> None:
 
 
 def test_steps_without_a_complete_one_are_not_called_no_step(built: Home, drawn: Any) -> None:
-    """The refusal says what is missing."""
+    """The refusal names what is missing."""
     text = "\n".join(drawn(replace(screen_of(built, "a"), rollups=[])))
     assert "No complete step with GPU work was found" in text
 

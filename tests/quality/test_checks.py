@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import duckdb
@@ -267,18 +268,21 @@ def failing(con: duckdb.DuckDBPyConnection, relations: dict[str, str]) -> set[st
     "path", sorted((resource("sql") / "checks").glob("*.sql")), ids=lambda p: str(p.stem)
 )
 def test_every_check_has_severity_meaning_and_remedy(path: Path) -> None:
-    """The header has three lines, each a sentence, before the one statement."""
+    """A header of three parts, each a sentence, before the statement; indented lines continue a part."""
     check = BY_NAME[path.stem]
     lines = path.read_text(encoding="utf-8").splitlines()
-    assert [line.split(":")[0] for line in lines if line.startswith("--")] == [
+    header = list(takewhile(lambda line: line.startswith("--"), lines))
+    assert [line.split(":")[0] for line in header if not line.startswith("--  ")] == [
         "-- severity",
         "-- means",
         "-- do",
     ]
+    assert "\n" not in check.means + check.todo
+    assert header[-1].endswith(check.todo.split()[-1])
     assert check.severity in {"fail", "warn", "info"}
     assert check.means.endswith(".")
     assert check.todo.endswith(".")
-    assert not lines[3].startswith("--")
+    assert not any(line.startswith("--") for line in lines[len(header) :])
 
 
 def test_checks_are_the_files_of_sql_checks_by_name() -> None:

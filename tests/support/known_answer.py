@@ -61,7 +61,7 @@ ARGMAX = (
 
 @dataclass(frozen=True)
 class Row:
-    """What one rollup must say of a decode step."""
+    """The expected values of one rollup in a decode step."""
 
     calls: int
     busy_ns: int

@@ -46,7 +46,7 @@ def serve(
     table: str | None = TABLE,
     facts: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Put a run into a home: its traces at a batch, a table beside them, and what is said of it (None takes a
+    """Put a run into a home: its traces at a batch, a table beside them, and its given facts (None takes a
     fact of FACTS back)."""
     planted = Planted(names=STEP, steps=steps, args={CACHE: {"grid": [tokens, 1, 1]}})
     paths = []
@@ -58,7 +58,7 @@ def serve(
     if table is not None:
         (place / "latency.csv").write_text(table, encoding="utf-8")
         paths.append(place / "latency.csv")
-    said = {name: value for name, value in (FACTS | dict(facts)).items() if value is not None}
-    if said:
-        describe(home, home.run_id_for(run), said)
+    given = {name: value for name, value in (FACTS | dict(facts)).items() if value is not None}
+    if given:
+        describe(home, home.run_id_for(run), given)
     assert ingest_into(home, *paths, run=run).codes == []

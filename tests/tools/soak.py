@@ -230,10 +230,10 @@ def soak(folder: Path, minutes: float) -> list[str]:
     finally:
         process.kill()
     memory, handles = ([value[number] for value in samples] for number in (0, 1))
-    errors = sum(any(text in line for text in _ERRORS) for line in log.read_text().splitlines())
+    error_lines = sum(any(text in line for text in _ERRORS) for line in log.read_text().splitlines())
     print(
         f"{dropped.count} files ({sum(dropped.deleted.values())} deleted, {len(dropped.traces)} traces), "
-        f"{errors} lines of errors; memory "
+        f"{error_lines} lines of errors; memory "
         f"{memory[0]:.0f} to {memory[-1]:.0f} MB, at most {max(memory):.0f}, last third {growth(memory):.2f} "
         "times the second; descriptors "
         f"{handles[0]} to {handles[-1]}, {growth([float(h) for h in handles]):.2f} times; idle CPU "

@@ -14,7 +14,7 @@ from pipeline.analyses.compare.sample import Sample
 
 WALL, WHOLE = "Wall per step", "All GPU time"
 LEAST_NOISE = 0.02
-"""Two captures of one configuration differ by up to this, whatever the steps within each say: clocks,
+"""Two captures of one configuration differ by up to this, whatever the steps within each show: clocks,
 placement, temperature."""
 _SEEDS = (20_260_101, 20_260_102)
 """One for each side, so that equal runs are not resampled alike."""

@@ -145,7 +145,7 @@ def _given(what: str, names: Sequence[str], before: dict[str, Any], after: dict[
                 None,
                 None,
                 "unknown",
-                "say them (`stepledger describe`): a difference may be the model's",
+                "give them (`stepledger describe`): a difference may be the model's",
             )
         )
     return found

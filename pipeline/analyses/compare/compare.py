@@ -139,8 +139,7 @@ def _compared(
     known = facts(before, after, workload_of(con, before), workload_of(con, after))
     if is_other_work(known) and not anyway:
         raise UsageError(
-            f"{run_ids[0]} and {run_ids[1]} are not compared: {in_words(known)}; use --anyway to "
-            "compare them anyway"
+            f"{run_ids[0]} and {run_ids[1]} are not compared: {in_words(known)}; use --anyway to compare them"
         )
     others = [_repeat(con, before, run_id) for run_id in repeats]
     rows = table(before, after, others)

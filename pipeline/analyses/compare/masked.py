@@ -88,7 +88,7 @@ def _sentence(cause: Moved, row: Moved, *, is_same_batch: bool) -> str:
 
 
 def _doubts(row: Moved, *, is_same_batch: bool) -> list[str]:
-    """Why a row may have changed itself, or why that cannot be told."""
+    """Why a row may have changed itself, or why that is unknown."""
     doubts = []
     if row.change == "not judged" or row.exposed_change == "not judged":
         doubts.append("too few steps to tell noise")

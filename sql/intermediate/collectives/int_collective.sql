@@ -86,14 +86,17 @@ SELECT
     call.dur_ns,
     CASE
         WHEN call.step IS NOT NULL THEN sum((NOT call.is_half)::INTEGER) OVER (
-            PARTITION BY call.trace_id, call.device, call.step ORDER BY call.start_ns, call.activity_id ROWS UNBOUNDED PRECEDING
+            PARTITION BY call.trace_id, call.device, call.step
+            ORDER BY call.start_ns, call.activity_id ROWS UNBOUNDED PRECEDING
         ) - 1
     END::BIGINT AS place
 FROM communication AS call
 LEFT JOIN int_layer AS layer ON call.trace_id = layer.trace_id AND call.activity_id = layer.activity_id
 LEFT JOIN layer_span
     ON
-        layer.trace_id = layer_span.trace_id AND layer.device = layer_span.device AND layer.step = layer_span.step
+        layer.trace_id = layer_span.trace_id
+        AND layer.device = layer_span.device
+        AND layer.step = layer_span.step
         AND layer.layer = layer_span.layer
 LEFT JOIN int_draft AS draft ON call.trace_id = draft.trace_id AND call.activity_id = draft.activity_id
 LEFT JOIN int_role AS role ON call.trace_id = role.trace_id AND call.activity_id = role.activity_id

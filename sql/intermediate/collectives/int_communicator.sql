@@ -23,7 +23,11 @@ wanted AS (
         recording.rank,
         CASE
             WHEN call.role IN ('dispatch', 'combine') OR call.category = 'all_to_all' THEN 'ep'
-            WHEN call.category = 'allreduce' OR call.role = 'logits' OR (call.category = 'collective' AND run_config.sequence_parallel) THEN 'tp'
+            WHEN
+                call.category = 'allreduce'
+                OR call.role = 'logits'
+                OR (call.category = 'collective' AND run_config.sequence_parallel)
+                THEN 'tp'
             ELSE 'any'
         END AS purpose
     FROM int_collective AS call
@@ -40,11 +44,22 @@ SELECT
         ELSE concat(argument.members, ' ', argument.process_group)
     END AS communicator,
     coalesce(argument.group_size, own.group_size, only_one.group_size) AS group_size,
-    CASE WHEN argument.members IS NULL THEN coalesce(own.group_source, only_one.group_source) ELSE 'arguments' END AS group_source,
+    CASE
+        WHEN argument.members IS NULL THEN coalesce(own.group_source, only_one.group_source) ELSE 'arguments'
+    END AS group_source,
     argument.in_msg_nelems,
     argument.out_msg_nelems
 FROM wanted
 LEFT JOIN argument ON wanted.trace_id = argument.trace_id AND wanted.activity_id = argument.activity_id
-LEFT JOIN int_rank_group AS own ON wanted.recording = own.recording AND wanted.rank = own.rank AND wanted.purpose = own.purpose AND own.group_size > 1
+LEFT JOIN int_rank_group AS own
+    ON
+        wanted.recording = own.recording
+        AND wanted.rank = own.rank
+        AND wanted.purpose = own.purpose
+        AND own.group_size > 1
 LEFT JOIN int_rank_group AS only_one
-    ON wanted.recording = only_one.recording AND wanted.rank = only_one.rank AND only_one.purpose = 'any' AND only_one.group_size > 1
+    ON
+        wanted.recording = only_one.recording
+        AND wanted.rank = only_one.rank
+        AND only_one.purpose = 'any'
+        AND only_one.group_size > 1

@@ -1,10 +1,10 @@
--- Each collective beside the same one on the other ranks. `call` is its number within its communicator in the
--- matched step, counted over the operations in which every rank waits for every other. `refusal` is why a
--- call is not compared: no_step; kind (broadcast, reduce, gather, send and receive, or an operation that the
--- name does not show: a rank may leave before another arrives); one_rank; ranks_unknown (labels are missing
--- or repeat); groups_unknown; no_match (the other ranks lack the step); ranks_missing (from its group, so the
--- last rank to arrive may be one of them); counts_differ and order_differs, with the first such call in
--- `refused_call`; uneven (an all-to-all whose ranks are not shown to send equal amounts).
+-- Each collective beside the same one on the other ranks. `call` is its number within its communicator in
+-- the matched step, counted over the operations in which every rank waits for every other. `refusal` is why
+-- a call is not compared: no_step; kind (broadcast, reduce, gather, send and receive, or an operation that
+-- the name does not show: a rank may leave before another arrives); one_rank; ranks_unknown (labels are
+-- missing or repeat); groups_unknown; no_match (the other ranks lack the step); ranks_missing (from its
+-- group, so the last rank to arrive may be one of them); counts_differ and order_differs, with the first
+-- such call in `refused_call`; uneven (an all-to-all whose ranks are not shown to send equal amounts).
 -- grain: trace_id, activity_id
 WITH call AS (
     SELECT
@@ -26,14 +26,18 @@ WITH call AS (
         concat(call.layer, ' ', call.part) AS where_text,
         NOT call.is_half AND (
             call.category = 'allreduce'
-            OR (call.category = 'collective' AND coalesce(call.subcategory, '') IN ('all_gather', 'reduce_scatter', 'barrier'))
+            OR (
+                call.category = 'collective'
+                AND coalesce(call.subcategory, '') IN ('all_gather', 'reduce_scatter', 'barrier')
+            )
             OR (call.category = 'all_to_all' AND coalesce(call.subcategory, '') NOT IN ('notify', 'layout'))
         ) AS is_common
     FROM int_collective AS call
     INNER JOIN int_recording AS recording USING (trace_id, device)
     LEFT JOIN int_step_match AS match
         ON call.trace_id = match.trace_id AND call.device = match.device AND call.step = match.step
-    LEFT JOIN int_communicator AS talk ON call.trace_id = talk.trace_id AND call.activity_id = talk.activity_id
+    LEFT JOIN int_communicator AS talk
+        ON call.trace_id = talk.trace_id AND call.activity_id = talk.activity_id
 ),
 
 numbered AS (
@@ -55,7 +59,9 @@ beside AS (
         count(*) AS ranks_here,
         count(DISTINCT kind) AS kinds,
         count(DISTINCT where_text) AS places,
-        count(*) = count(in_msg_nelems) AND count(DISTINCT in_msg_nelems) = 1 AND bool_and(coalesce(in_msg_nelems = out_msg_nelems, FALSE)) AS is_even
+        count(*) = count(in_msg_nelems)
+        AND count(DISTINCT in_msg_nelems) = 1
+        AND bool_and(coalesce(in_msg_nelems = out_msg_nelems, FALSE)) AS is_even
     FROM numbered
     GROUP BY recording, match_id, communicator, number
 ),

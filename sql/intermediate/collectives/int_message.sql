@@ -1,9 +1,9 @@
 -- Number of elements of all-reduces without arguments (CUDA graphs, vLLM's own NCCL calls), where it can be
 -- known. Each reduces one hidden state per token: tokens x hidden_size. hidden_size comes from run_config,
 -- else from this trace's eager all-reduces, if all of them with arguments use one communicator and show one
--- size per token over at least two different numbers of tokens. Tokens: the padded size of a graph, else what
--- the step's marker scheduled. Never guessed: no row where either is unknown, nor for all-reduces outside the
--- model's layers except the one before the first layer (the embedding's).
+-- size per token over at least two different numbers of tokens. Tokens: the padded size of a graph, else
+-- what the step's marker scheduled. Never guessed: no row where either is unknown, nor for all-reduces
+-- outside the model's layers except the one before the first layer (the embedding's).
 -- grain: trace_id, activity_id
 WITH scheduled AS (
     SELECT
@@ -11,8 +11,8 @@ WITH scheduled AS (
         begin_at.device,
         begin_at.step,
         coalesce(tokens.graph_tokens, begin_at.graph_tokens) AS graph_tokens,
-        coalesce(begin_at.scheduled_context_tokens, CASE WHEN begin_at.context_requests = 0 THEN 0 END) + begin_at.generation_tokens
-            AS scheduled_tokens
+        coalesce(begin_at.scheduled_context_tokens, CASE WHEN begin_at.context_requests = 0 THEN 0 END)
+        + begin_at.generation_tokens AS scheduled_tokens
     FROM int_step_begin AS begin_at
     LEFT JOIN int_step_tokens AS tokens USING (trace_id, step)
 ),
@@ -29,9 +29,15 @@ all_reduce AS (
     INNER JOIN int_activity AS rule USING (trace_id, activity_id)
     INNER JOIN kernel_rule USING (rule_id)
     LEFT JOIN raw.gpu_activity AS argument
-        ON layer.trace_id = argument.trace_id AND layer.activity_id = argument.activity_id AND argument.in_msg_nelems IS NOT NULL
+        ON
+            layer.trace_id = argument.trace_id
+            AND layer.activity_id = argument.activity_id
+            AND argument.in_msg_nelems IS NOT NULL
     INNER JOIN scheduled
-        ON layer.trace_id = scheduled.trace_id AND layer.step = scheduled.step AND coalesce(layer.device = scheduled.device, TRUE)
+        ON
+            layer.trace_id = scheduled.trace_id
+            AND layer.step = scheduled.step
+            AND coalesce(layer.device = scheduled.device, TRUE)
     WHERE kernel_rule.category = 'allreduce' AND NOT layer.is_after_layers
 ),
 
@@ -41,7 +47,9 @@ shown AS (
     WHERE NOT is_graph AND in_msg_nelems IS NOT NULL
     GROUP BY trace_id
     HAVING
-        count(*) = count(nullif(tokens, 0)) AND count(DISTINCT tokens) >= 2 AND count(DISTINCT process_group) = 1
+        count(*) = count(nullif(tokens, 0))
+        AND count(DISTINCT tokens) >= 2
+        AND count(DISTINCT process_group) = 1
         AND max(in_msg_nelems % tokens) = 0 AND count(DISTINCT in_msg_nelems // tokens) = 1
 )
 
@@ -51,9 +59,14 @@ SELECT
     all_reduce.tokens * coalesce(run_config.hidden_size, shown.hidden_size) AS msg_nelems,
     concat(
         CASE WHEN all_reduce.is_graph THEN 'graph_tokens' ELSE 'scheduled tokens' END,
-        CASE WHEN run_config.hidden_size IS NULL THEN ' x hidden size of eager calls' ELSE ' x hidden_size' END
+        CASE
+            WHEN run_config.hidden_size IS NULL THEN ' x hidden size of eager calls' ELSE ' x hidden_size'
+        END
     ) AS msg_source
 FROM all_reduce
 LEFT JOIN run_config ON TRUE
 LEFT JOIN shown ON all_reduce.trace_id = shown.trace_id
-WHERE all_reduce.in_msg_nelems IS NULL AND all_reduce.tokens IS NOT NULL AND coalesce(run_config.hidden_size, shown.hidden_size) IS NOT NULL
+WHERE
+    all_reduce.in_msg_nelems IS NULL
+    AND all_reduce.tokens IS NOT NULL
+    AND coalesce(run_config.hidden_size, shown.hidden_size) IS NOT NULL

@@ -1,13 +1,20 @@
--- Each activity with the rule that claims it: by name and operator, then by its neighbors on the stream where
--- a rule requires them (the sum over experts is a plain reduce_kernel; only its position after an expert GEMM
--- identifies it). Of the two rules, the one that is tried first wins: a user's rule by name precedes our
--- rules by position.
+-- Each activity with the rule that claims it: by name and operator, then by its neighbors on the stream
+-- where a rule requires them (the sum over experts is a plain reduce_kernel; only its position after an
+-- expert GEMM identifies it). Of the two rules, the one that is tried first wins: a user's rule by name
+-- precedes our rules by position.
 -- grain: trace_id, activity_id
 WITH named AS (
-    SELECT activity.*, name_rule.rule_id AS name_rule_id, rule.category AS name_category, rule.sort_order AS name_order
+    SELECT
+        activity.*,
+        name_rule.rule_id AS name_rule_id,
+        rule.category AS name_category,
+        rule.sort_order AS name_order
     FROM int_activity_launch AS activity
     INNER JOIN int_name_rule AS name_rule
-        ON activity.kind = name_rule.kind AND activity.name = name_rule.name AND activity.ops IS NOT DISTINCT FROM name_rule.ops
+        ON
+            activity.kind = name_rule.kind
+            AND activity.name = name_rule.name
+            AND activity.ops IS NOT DISTINCT FROM name_rule.ops
     LEFT JOIN kernel_rule AS rule ON name_rule.rule_id = rule.rule_id
 ),
 
@@ -26,7 +33,9 @@ by_place AS (
 )
 
 SELECT
-    by_place.* EXCLUDE (name_rule_id, name_category, name_order, category_before, category_after, place_rule_id),
+    by_place.* EXCLUDE (
+        name_rule_id, name_category, name_order, category_before, category_after, place_rule_id
+    ),
     CASE
         WHEN rule.sort_order > by_place.name_order THEN by_place.name_rule_id
         ELSE coalesce(by_place.place_rule_id, by_place.name_rule_id, 'unclassified')

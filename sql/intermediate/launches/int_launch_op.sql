@@ -1,7 +1,7 @@
 -- The CPU operators that were open on the launching thread at the time of a call: the innermost, and all of
--- them, outermost first. Operators nest per thread, so the operator at each depth up to the thread's depth is
--- the last one opened at that depth. Of two with the same start the longer is the outer one; of twins the one
--- with the lower id. (External ids are not used otherwise: torch 1.13 to 2.5 wrote other numbers there;
+-- them, outermost first. Operators nest per thread, so the operator at each depth up to the thread's depth
+-- is the last one opened at that depth. Of two with the same start the longer is the outer one; of twins the
+-- one with the lower id. (External ids are not used otherwise: torch 1.13 to 2.5 wrote other numbers there;
 -- kineto 63675439, 955af497.)
 -- grain: trace_id, correlation
 WITH operator AS (
@@ -58,7 +58,8 @@ deep AS (
     SELECT
         *,
         sum(change) OVER (
-            PARTITION BY trace_id, pid, tid ORDER BY at_ns, sort_order, tie, twin NULLS FIRST, name NULLS FIRST
+            PARTITION BY trace_id, pid, tid
+            ORDER BY at_ns, sort_order, tie, twin NULLS FIRST, name NULLS FIRST
             ROWS UNBOUNDED PRECEDING
         ) AS depth
     FROM mark

@@ -7,5 +7,8 @@ WITH distinct_name AS (
 
 SELECT
     distinct_name.*,
-    CASE WHEN distinct_name.kind = 'graph' THEN 'opaque_graph' ELSE first_rule(distinct_name.name, distinct_name.ops) END AS rule_id
+    CASE
+        WHEN distinct_name.kind = 'graph' THEN 'opaque_graph'
+        ELSE first_rule(distinct_name.name, distinct_name.ops)
+    END AS rule_id
 FROM distinct_name

@@ -1,7 +1,7 @@
 -- The step of each activity: by its launch; without a launch record, by GPU time, but only where the kernels
--- of a single step run on that device (its copies may run early or late, inside other steps). Otherwise there
--- is no step, with the reason: nothing is invented. Steps found in the order of kernels take everything from
--- their first kernel to the next step's first kernel.
+-- of a single step run on that device (its copies may run early or late, inside other steps). Otherwise
+-- there is no step, with the reason: nothing is invented. Steps found in the order of kernels take
+-- everything from their first kernel to the next step's first kernel.
 -- grain: trace_id, activity_id
 WITH launched AS (
     SELECT activity.*, launch_step.step, launch_step.placed_by, launch_step.no_step_reason
@@ -28,7 +28,8 @@ alone AS (
         greatest(
             first_ns,
             max(last_ns) OVER (
-                PARTITION BY trace_id, device ORDER BY first_ns, step ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+                PARTITION BY trace_id, device
+                ORDER BY first_ns, step ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
             )
         ) AS from_ns
     FROM own_window
@@ -41,7 +42,10 @@ by_time AS (
     SELECT unlinked.trace_id, unlinked.activity_id, alone.step
     FROM unlinked
     ASOF JOIN alone
-        ON unlinked.trace_id = alone.trace_id AND unlinked.device = alone.device AND unlinked.start_ns >= alone.from_ns
+        ON
+            unlinked.trace_id = alone.trace_id
+            AND unlinked.device = alone.device
+            AND unlinked.start_ns >= alone.from_ns
     WHERE unlinked.end_ns <= alone.to_ns
 ),
 
@@ -53,7 +57,10 @@ by_order AS (
     SELECT launched.trace_id, launched.activity_id, pattern.step
     FROM launched
     ASOF JOIN pattern
-        ON launched.trace_id = pattern.trace_id AND launched.device = pattern.device AND launched.start_ns >= pattern.start_ns
+        ON
+            launched.trace_id = pattern.trace_id
+            AND launched.device = pattern.device
+            AND launched.start_ns >= pattern.start_ns
 )
 
 SELECT

@@ -1,14 +1,21 @@
 -- Forward passes without a marker, after the end of a marked step (an idle data-parallel rank runs dummy
--- batches without an annotation): a graph replay that is at least half as large as the trace's usual replays;
--- or, launched without graphs, a tail with attention (where steps have any) of more than half of what steps
--- usually launch, and at least eager_pass_activities. Smaller replays are drafts and stay with their step, as
--- does sampling, which is launched after the annotation's end: an eager pass begins at the first kernel of a
--- model after the sampling.
+-- batches without an annotation): a graph replay that is at least half as large as the trace's usual
+-- replays; or, launched without graphs, a tail with attention (where steps have any) of more than half of
+-- what steps usually launch, and at least eager_pass_activities. Smaller replays are drafts and stay with
+-- their step, as does sampling, which is launched after the annotation's end: an eager pass begins at the
+-- first kernel of a model after the sampling.
 -- grain: trace_id, start_ns
 WITH marker AS (
     SELECT trace_id, step, pid, tid, start_ns, end_ns, 'dummy' AS phase FROM int_marked_pass
     UNION ALL
-    SELECT replay.trace_id, replay.step, replay.pid, replay.tid, replay.start_ns, replay.end_ns, 'unknown' AS phase
+    SELECT
+        replay.trace_id,
+        replay.step,
+        replay.pid,
+        replay.tid,
+        replay.start_ns,
+        replay.end_ns,
+        'unknown' AS phase
     FROM int_replay_pass AS replay
     ANTI JOIN int_marked_pass USING (trace_id)
 ),
@@ -20,7 +27,11 @@ work AS (
         rule.correlation,
         bool_or(kernel_rule.category = 'attention') AS is_attention,
         bool_or(kernel_rule.category = 'sampling') AS is_sampling,
-        bool_or(kernel_rule.category IN ('embedding', 'norm', 'gemm', 'attention', 'rope', 'kv_cache', 'allreduce')) AS is_model
+        bool_or(
+            kernel_rule.category IN (
+                'embedding', 'norm', 'gemm', 'attention', 'rope', 'kv_cache', 'allreduce'
+            )
+        ) AS is_model
     FROM int_activity AS rule
     INNER JOIN kernel_rule USING (rule_id)
     WHERE rule.launch_ns IS NOT NULL
@@ -92,7 +103,8 @@ tail AS (
 after_sampling AS (
     SELECT
         *,
-        max(launch_ns) FILTER (WHERE is_sampling AND launch_ns < attention_ns) OVER (PARTITION BY trace_id, step) AS sampling_ns
+        max(launch_ns) FILTER (WHERE is_sampling AND launch_ns < attention_ns)
+            OVER (PARTITION BY trace_id, step) AS sampling_ns
     FROM tail
 ),
 
@@ -101,7 +113,8 @@ eager AS (
         trace_id,
         arg_min(pid, launch_ns) AS pid,
         arg_min(tid, launch_ns) AS tid,
-        coalesce(min(launch_ns) FILTER (WHERE launch_ns > sampling_ns AND is_model), min(launch_ns)) AS start_ns,
+        coalesce(min(launch_ns) FILTER (WHERE launch_ns > sampling_ns AND is_model), min(launch_ns))
+            AS start_ns,
         any_value(phase) AS phase
     FROM after_sampling
     GROUP BY trace_id, step

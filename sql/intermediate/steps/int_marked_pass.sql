@@ -1,8 +1,8 @@
 -- Marked steps, usually of one marker each. Several markers are one step (1) inside one scope that an engine
--- puts around an iteration; (2) in a thread that verifies drafts: the draft passes before the verifying pass,
--- that pass, and what the draft model runs after it; (3) where a graph is split into pieces that are each
--- marked like the whole: same text, and sampling only after every k-th piece, k >= 2, throughout the thread
--- (the first and the last step may be incomplete).
+-- puts around an iteration; (2) in a thread that verifies drafts: the draft passes before the verifying
+-- pass, that pass, and what the draft model runs after it; (3) where a graph is split into pieces that are
+-- each marked like the whole: same text, and sampling only after every k-th piece, k >= 2, throughout the
+-- thread (the first and the last step may be incomplete).
 -- grain: trace_id, step
 WITH scope AS (
     SELECT trace_id, pid, tid, start_ns, end_ns FROM stg_annotation WHERE is_step_scope(name)
@@ -12,10 +12,16 @@ scoped AS (
     SELECT
         marker.*,
         CASE WHEN marker.end_ns <= scope.end_ns THEN scope.start_ns END AS scope_ns,
-        coalesce(bool_or(marker.part = 'verify') OVER (PARTITION BY marker.trace_id, marker.pid, marker.tid), FALSE) AS is_speculating
+        coalesce(
+            bool_or(marker.part = 'verify') OVER (PARTITION BY marker.trace_id, marker.pid, marker.tid), FALSE
+        ) AS is_speculating
     FROM int_step_marker AS marker
     ASOF LEFT JOIN scope
-        ON marker.trace_id = scope.trace_id AND marker.pid = scope.pid AND marker.tid = scope.tid AND marker.start_ns >= scope.start_ns
+        ON
+            marker.trace_id = scope.trace_id
+            AND marker.pid = scope.pid
+            AND marker.tid = scope.tid
+            AND marker.start_ns >= scope.start_ns
 ),
 
 sampling AS (
@@ -40,7 +46,9 @@ before_it AS (
         lag(scoped.step) OVER in_thread AS last_step,
         lag(scoped.scope_ns) OVER in_thread AS last_scope_ns,
         lag(scoped.part) OVER in_thread AS last_part,
-        scoped.part = 'before' AND scoped.label = lag(scoped.label) OVER in_thread AND lag(sampled.step) OVER in_thread IS NULL AS is_piece
+        scoped.part = 'before'
+        AND scoped.label = lag(scoped.label) OVER in_thread
+        AND lag(sampled.step) OVER in_thread IS NULL AS is_piece
     FROM scoped
     LEFT JOIN sampled USING (trace_id, step)
     WINDOW in_thread AS (PARTITION BY scoped.trace_id, scoped.pid, scoped.tid ORDER BY scoped.start_ns)
@@ -82,7 +90,12 @@ judged AS (
             WHEN pieced.scope_ns IS NOT NULL THEN coalesce(pieced.scope_ns <> pieced.last_scope_ns, TRUE)
             WHEN pieced.last_scope_ns IS NOT NULL THEN TRUE
             WHEN pieced.is_speculating
-                THEN NOT coalesce(pieced.part = 'after' OR (pieced.part IN ('before', 'verify') AND pieced.last_part = 'before'), FALSE)
+                THEN
+                    NOT coalesce(
+                        pieced.part = 'after'
+                        OR (pieced.part IN ('before', 'verify') AND pieced.last_part = 'before'),
+                        FALSE
+                    )
             WHEN broken.trace_id IS NOT NULL THEN NOT coalesce(pieced.is_piece, FALSE)
             ELSE TRUE
         END AS is_begin
@@ -93,8 +106,10 @@ judged AS (
 grouped AS (
     SELECT
         *,
-        sum(is_begin::INTEGER) OVER (PARTITION BY trace_id, pid, tid ORDER BY start_ns ROWS UNBOUNDED PRECEDING) AS pass,
-        -- The marker that labels the step: the verifying pass, else the first non-draft pass, else the first.
+        sum(is_begin::INTEGER)
+            OVER (PARTITION BY trace_id, pid, tid ORDER BY start_ns ROWS UNBOUNDED PRECEDING) AS pass,
+        -- The marker that labels the step: the verifying pass, else the first non-draft pass, else the
+        -- first.
         CASE WHEN part = 'verify' THEN 0 WHEN part IS NULL THEN 1 ELSE 2 END AS anchor_rank
     FROM judged
 ),

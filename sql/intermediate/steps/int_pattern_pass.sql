@@ -1,8 +1,8 @@
 -- Forward passes found in the order of kernels alone, per device: a kernel that recurs after the same number
 -- of kernels marks them. Of all names that do so (at least 3 times, 3 of 5 distances equal, covering half of
 -- all kernels) the one with the longest distance is taken, since layers repeat within a step; of equals an
--- embedding, else the first. Each period must hold two attention kernels and embed or sample, so that layers,
--- training and diffusion, which repeat too, produce no steps.
+-- embedding, else the first. Each period must hold two attention kernels and embed or sample, so that
+-- layers, training and diffusion, which repeat too, produce no steps.
 -- grain: trace_id, device, step
 WITH kernel AS (
     SELECT
@@ -13,7 +13,9 @@ WITH kernel AS (
         rule.start_ns,
         kernel_rule.category,
         kernel_rule.subcategory,
-        row_number() OVER (PARTITION BY rule.trace_id, rule.device ORDER BY rule.start_ns, rule.activity_id) AS position
+        row_number()
+            OVER (PARTITION BY rule.trace_id, rule.device ORDER BY rule.start_ns, rule.activity_id)
+            AS position
     FROM int_activity AS rule
     INNER JOIN kernel_rule USING (rule_id)
     WHERE rule.kind = 'kernel'
@@ -74,7 +76,8 @@ begun AS (
 numbered AS (
     SELECT
         *,
-        sum(is_begin::INTEGER) OVER (PARTITION BY trace_id, device ORDER BY position ROWS UNBOUNDED PRECEDING) - 1 AS step
+        sum(is_begin::INTEGER) OVER (PARTITION BY trace_id, device ORDER BY position ROWS UNBOUNDED PRECEDING)
+        - 1 AS step
     FROM begun
 ),
 
@@ -102,4 +105,5 @@ SELECT
     CASE WHEN kernels = period THEN 'decode' ELSE 'unknown' END AS phase,
     0.5::DOUBLE AS confidence
 FROM pass
-QUALIFY bool_and(kernels <> period OR (attentions >= 2 AND is_generation)) OVER (PARTITION BY trace_id, device)
+QUALIFY
+    bool_and(kernels <> period OR (attentions >= 2 AND is_generation)) OVER (PARTITION BY trace_id, device)

@@ -37,7 +37,8 @@ replay AS (
     SELECT
         *,
         coalesce(
-            eager_attentions = lag(eager_attentions) OVER in_order OR eager_mlps > lag(eager_mlps) OVER in_order,
+            eager_attentions = lag(eager_attentions) OVER in_order
+            OR eager_mlps > lag(eager_mlps) OVER in_order,
             TRUE
         ) AS is_begin
     FROM counted
@@ -48,7 +49,8 @@ replay AS (
 numbered AS (
     SELECT
         *,
-        sum(is_begin::INTEGER) OVER (PARTITION BY trace_id ORDER BY launch_ns, correlation ROWS UNBOUNDED PRECEDING) AS pass
+        sum(is_begin::INTEGER)
+            OVER (PARTITION BY trace_id ORDER BY launch_ns, correlation ROWS UNBOUNDED PRECEDING) AS pass
     FROM replay
 ),
 
@@ -78,14 +80,16 @@ sized AS (
 judged AS (
     SELECT
         *,
-        CASE WHEN most_layers > 0 THEN layers * 2 >= most_layers ELSE activities * 2 >= most_activities END AS is_anchor
+        CASE WHEN most_layers > 0 THEN layers * 2 >= most_layers ELSE activities * 2 >= most_activities END
+            AS is_anchor
     FROM sized
 ),
 
 stepped AS (
     SELECT
         *,
-        sum(is_anchor::INTEGER) OVER (PARTITION BY trace_id ORDER BY pass ROWS UNBOUNDED PRECEDING) - 1 AS step
+        sum(is_anchor::INTEGER) OVER (PARTITION BY trace_id ORDER BY pass ROWS UNBOUNDED PRECEDING)
+        - 1 AS step
     FROM judged
 )
 

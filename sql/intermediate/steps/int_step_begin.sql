@@ -27,7 +27,17 @@ WITH annotated AS (
 ),
 
 replayed AS (
-    SELECT trace_id, NULL::INTEGER AS device, step, 'graph' AS method, pid, tid, start_ns, end_ns, phase, confidence
+    SELECT
+        trace_id,
+        NULL::INTEGER AS device,
+        step,
+        'graph' AS method,
+        pid,
+        tid,
+        start_ns,
+        end_ns,
+        phase,
+        confidence
     FROM int_replay_pass
     ANTI JOIN annotated USING (trace_id)
 ),

@@ -24,7 +24,13 @@ part AS (
 ),
 
 edge AS (
-    SELECT trace_id, activity_id, device, owner - 1 AS level, unnest([from_ns, to_ns]) AS at_ns, unnest([-1, 1]) AS sign
+    SELECT
+        trace_id,
+        activity_id,
+        device,
+        owner - 1 AS level,
+        unnest([from_ns, to_ns]) AS at_ns,
+        unnest([-1, 1]) AS sign
     FROM part
 ),
 

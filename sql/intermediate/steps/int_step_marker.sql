@@ -24,7 +24,12 @@ closed AS (
         * REPLACE (
             CASE
                 WHEN is_open
-                    THEN least(end_ns, lead(start_ns) OVER (PARTITION BY trace_id, pid, tid ORDER BY start_ns ASC, end_ns DESC))
+                    THEN
+                        least(
+                            end_ns,
+                            lead(start_ns)
+                                OVER (PARTITION BY trace_id, pid, tid ORDER BY start_ns ASC, end_ns DESC)
+                        )
                 ELSE end_ns
             END AS end_ns
         )
@@ -35,7 +40,8 @@ outermost AS (
     SELECT * FROM closed
     QUALIFY coalesce(
         start_ns >= max(end_ns) OVER (
-            PARTITION BY trace_id, pid, tid ORDER BY start_ns ASC, end_ns DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            PARTITION BY trace_id, pid, tid
+            ORDER BY start_ns ASC, end_ns DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ),
         TRUE
     )
@@ -43,7 +49,9 @@ outermost AS (
 
 SELECT
     outermost.trace_id,
-    row_number() OVER (PARTITION BY outermost.trace_id ORDER BY outermost.start_ns, outermost.pid, outermost.tid) - 1 AS step,
+    row_number()
+        OVER (PARTITION BY outermost.trace_id ORDER BY outermost.start_ns, outermost.pid, outermost.tid)
+    - 1 AS step,
     outermost.name AS label,
     outermost.pid,
     outermost.tid,
@@ -53,8 +61,9 @@ SELECT
     marker.engine,
     marker.confidence,
     marker.part,
-    outermost.is_open AND outermost.start_ns = max(outermost.start_ns) OVER (PARTITION BY outermost.trace_id, outermost.pid, outermost.tid)
-        AS is_cut,
+    outermost.is_open
+    AND outermost.start_ns
+    = max(outermost.start_ns) OVER (PARTITION BY outermost.trace_id, outermost.pid, outermost.tid) AS is_cut,
     marker.context_requests,
     marker.scheduled_context_tokens,
     marker.generation_requests,
@@ -65,7 +74,8 @@ SELECT
         WHEN marker.phase_rule NOT IN ('counts', 'new_cached') THEN marker.phase_rule
         WHEN marker.context_requests > 0 AND marker.generation_requests > 0 THEN 'mixed'
         WHEN marker.context_requests > 0 THEN 'prefill'
-        WHEN marker.generation_requests > 0 AND marker.generation_tokens > marker.generation_requests THEN 'verify'
+        WHEN marker.generation_requests > 0 AND marker.generation_tokens > marker.generation_requests
+            THEN 'verify'
         WHEN marker.generation_requests > 0 THEN 'decode'
         ELSE 'unknown'
     END AS phase

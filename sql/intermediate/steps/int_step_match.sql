@@ -1,8 +1,8 @@
 -- The same forward pass on different ranks of one source. Ranks whose steps issue the same numbers of
 -- collectives in the same order are matched by that order; others (data-parallel ranks run prefill, decode
--- and dummy batches side by side) by time: the step of the reference rank (most steps, then lowest rank) that
--- runs at the middle of this one. NULL where no step matches; of several steps of a rank that match one step,
--- the one with the longest overlap is taken, so that each rank has it once.
+-- and dummy batches side by side) by time: the step of the reference rank (most steps, then lowest rank)
+-- that runs at the middle of this one. NULL where no step matches; of several steps of a rank that match one
+-- step, the one with the longest overlap is taken, so that each rank has it once.
 -- grain: trace_id, device, step
 WITH step AS (
     SELECT trace.source, time_line.*
@@ -52,12 +52,14 @@ reference AS (
     FROM lane
     INNER JOIN stg_trace AS trace USING (trace_id)
     QUALIFY row_number() OVER (
-        PARTITION BY lane.source ORDER BY lane.steps DESC, trace.rank ASC NULLS LAST, lane.trace_id ASC, lane.device ASC
+        PARTITION BY lane.source
+        ORDER BY lane.steps DESC, trace.rank ASC NULLS LAST, lane.trace_id ASC, lane.device ASC
     ) = 1
 ),
 
 reference_step AS (
-    SELECT counted.source, counted.place, counted.start_ns, coalesce(counted.next_ns, counted.end_ns) AS until_ns
+    SELECT
+        counted.source, counted.place, counted.start_ns, coalesce(counted.next_ns, counted.end_ns) AS until_ns
     FROM counted
     INNER JOIN reference USING (source, trace_id, device)
 ),
@@ -66,11 +68,16 @@ by_time AS (
     SELECT counted.trace_id, counted.device, counted.step, reference_step.place
     FROM counted
     ASOF JOIN reference_step
-        ON counted.source = reference_step.source AND (counted.start_ns + counted.end_ns) // 2 >= reference_step.start_ns
+        ON
+            counted.source = reference_step.source
+            AND (counted.start_ns + counted.end_ns) // 2 >= reference_step.start_ns
     WHERE (counted.start_ns + counted.end_ns) // 2 < reference_step.until_ns
     QUALIFY row_number() OVER (
         PARTITION BY counted.trace_id, counted.device, reference_step.place
-        ORDER BY least(counted.end_ns, reference_step.until_ns) - greatest(counted.start_ns, reference_step.start_ns) DESC, counted.step ASC
+        ORDER BY
+            least(counted.end_ns, reference_step.until_ns)
+            - greatest(counted.start_ns, reference_step.start_ns) DESC,
+            counted.step ASC
     ) = 1
 )
 

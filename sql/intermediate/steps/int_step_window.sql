@@ -43,6 +43,8 @@ lag AS (
 SELECT
     by_step.*,
     lag.launch_lag_p50_ns,
-    lead(by_step.start_ns) OVER (PARTITION BY by_step.trace_id, by_step.device ORDER BY by_step.start_ns, by_step.step) AS next_ns
+    lead(by_step.start_ns)
+        OVER (PARTITION BY by_step.trace_id, by_step.device ORDER BY by_step.start_ns, by_step.step)
+        AS next_ns
 FROM by_step
 LEFT JOIN lag USING (trace_id, device, step)

@@ -1,6 +1,6 @@
 -- Kernels of draft models (speculative decoding), where that is proven: launched inside the annotation of a
--- draft pass, or by a graph replay with attention that comes after the sampling of its step's main replay and
--- holds at most half of its layers.
+-- draft pass, or by a graph replay with attention that comes after the sampling of its step's main replay
+-- and holds at most half of its layers.
 -- grain: trace_id, activity_id
 WITH draft_span AS (
     SELECT trace_id, pid, tid, start_ns, end_ns FROM stg_annotation WHERE is_step_draft(name)
@@ -37,13 +37,19 @@ by_span AS (
     FROM launched
     ASOF JOIN draft_span
         ON
-            launched.trace_id = draft_span.trace_id AND launched.pid = draft_span.pid AND launched.tid = draft_span.tid
+            launched.trace_id = draft_span.trace_id
+            AND launched.pid = draft_span.pid
+            AND launched.tid = draft_span.tid
             AND launched.launch_ns >= draft_span.start_ns
     WHERE launched.launch_ns < draft_span.end_ns
 ),
 
 main_replay AS (
-    SELECT trace_id, step, max(attentions) AS attentions, arg_max(launch_ns, (attentions, -launch_ns)) AS launch_ns
+    SELECT
+        trace_id,
+        step,
+        max(attentions) AS attentions,
+        arg_max(launch_ns, (attentions, -launch_ns)) AS launch_ns
     FROM launched
     WHERE is_graph AND step IS NOT NULL
     GROUP BY trace_id, step

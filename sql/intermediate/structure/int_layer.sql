@@ -1,9 +1,9 @@
--- The layer of each kernel of a step, from the order of kernels alone. A transformer block is attention, then
--- an MLP or experts; the next block begins at the first norm after the MLP's activation or expert GEMMs.
--- Where that norm is fused into the all-reduce of the MLP's sum, the kernel belongs to the block whose sum it
--- reduces, and the next block begins after it. The norm after the last block is the final norm: kernels from
--- there on belong to no layer, nor do those of draft models. A step with a block without attention proves
--- nothing: no layers.
+-- The layer of each kernel of a step, from the order of kernels alone. A transformer block is attention,
+-- then an MLP or experts; the next block begins at the first norm after the MLP's activation or expert
+-- GEMMs. Where that norm is fused into the all-reduce of the MLP's sum, the kernel belongs to the block
+-- whose sum it reduces, and the next block begins after it. The norm after the last block is the final norm:
+-- kernels from there on belong to no layer, nor do those of draft models. A step with a block without
+-- attention proves nothing: no layers.
 -- grain: trace_id, activity_id (kernels of steps with layers only)
 WITH kernel AS (
     SELECT
@@ -32,13 +32,17 @@ landmark AS (
         activity_id,
         start_ns,
         is_norm
-        AND coalesce(lag(is_mlp) OVER in_step, NOT coalesce(max(is_norm OR is_attention OR is_mlp) OVER before_it, FALSE)) AS is_begin
+        AND coalesce(
+            lag(is_mlp) OVER in_step,
+            NOT coalesce(max(is_norm OR is_attention OR is_mlp) OVER before_it, FALSE)
+        ) AS is_begin
     FROM kernel
     WHERE is_norm OR is_attention OR is_mlp
     WINDOW
         in_step AS (PARTITION BY trace_id, device, step ORDER BY start_ns, activity_id),
         before_it AS (
-            PARTITION BY trace_id, device, step ORDER BY start_ns, activity_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            PARTITION BY trace_id, device, step
+            ORDER BY start_ns, activity_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         )
 ),
 
@@ -60,7 +64,9 @@ block AS (
         step,
         block,
         bool_or(is_attention) AS has_attention,
-        coalesce(min(start_ns) FILTER (WHERE is_sampling) < min(start_ns) FILTER (WHERE is_attention), FALSE) AS is_sampled_first
+        coalesce(
+            min(start_ns) FILTER (WHERE is_sampling) < min(start_ns) FILTER (WHERE is_attention), FALSE
+        ) AS is_sampled_first
     FROM numbered
     WHERE block >= 0
     GROUP BY trace_id, device, step, block
@@ -68,7 +74,9 @@ block AS (
 
 of_model AS (
     SELECT * FROM block
-    QUALIFY NOT bool_or(is_sampled_first) OVER (PARTITION BY trace_id, device, step ORDER BY block ROWS UNBOUNDED PRECEDING)
+    QUALIFY
+        NOT bool_or(is_sampled_first)
+            OVER (PARTITION BY trace_id, device, step ORDER BY block ROWS UNBOUNDED PRECEDING)
 ),
 
 proven AS (

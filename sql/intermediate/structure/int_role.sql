@@ -36,9 +36,11 @@ layer_span AS (
         layer,
         min(start_ns) FILTER (WHERE is_attention(category, subcategory)) AS attention_ns,
         max(start_ns) FILTER (WHERE category = 'attention') AS attention_end_ns,
-        -- A user's attention rule may have no subcategory (other): then the KV write proves latent attention.
+        -- A user's attention rule may have no subcategory (other): then the KV write proves latent
+        -- attention.
         bool_or(category = 'attention' AND subcategory = 'mla') OR (
-            bool_or(category = 'attention' AND subcategory = 'other') AND bool_or(category = 'kv_cache' AND subcategory = 'mla')
+            bool_or(category = 'attention' AND subcategory = 'other')
+            AND bool_or(category = 'kv_cache' AND subcategory = 'mla')
         ) AS is_mla,
         bool_or(category = 'moe_gemm') AS has_experts,
         min(start_ns) FILTER (WHERE category = 'kv_cache') AS cache_ns,
@@ -70,7 +72,10 @@ neighbours AS (
         placed.subcategory = 'splitk' AS is_reduce,
         placed.subcategory <> 'splitk' AND (
             coalesce(lead(placed.is_topk) OVER on_stream, FALSE)
-            OR coalesce(lead(placed.subcategory) OVER on_stream = 'splitk' AND lead(placed.is_topk, 2) OVER on_stream, FALSE)
+            OR coalesce(
+                lead(placed.subcategory) OVER on_stream = 'splitk' AND lead(placed.is_topk, 2) OVER on_stream,
+                FALSE
+            )
         ) AS is_before_topk
     FROM placed
     LEFT JOIN norm_after USING (trace_id, device, step, layer)
@@ -81,7 +86,10 @@ neighbours AS (
 ),
 
 gemm AS (
-    SELECT *, bool_or(is_before_topk AND start_ns > norm_ns) OVER (PARTITION BY trace_id, device, step, layer) AS has_router
+    SELECT
+        *,
+        bool_or(is_before_topk AND start_ns > norm_ns)
+            OVER (PARTITION BY trace_id, device, step, layer) AS has_router
     FROM neighbours
     WHERE category = 'gemm'
 ),
@@ -90,7 +98,8 @@ between_attention_and_norm AS (
     SELECT
         activity_id,
         trace_id,
-        row_number() OVER (PARTITION BY trace_id, device, step, layer ORDER BY start_ns, activity_id) AS place,
+        row_number()
+            OVER (PARTITION BY trace_id, device, step, layer ORDER BY start_ns, activity_id) AS place,
         count(*) OVER (PARTITION BY trace_id, device, step, layer) AS gemms
     FROM gemm
     WHERE NOT is_reduce AND start_ns > attention_end_ns AND start_ns < norm_ns
@@ -100,14 +109,19 @@ last_before_attention AS (
     SELECT trace_id, activity_id
     FROM gemm
     WHERE NOT is_reduce AND is_mla AND start_ns < attention_ns AND start_ns > cache_ns
-    QUALIFY row_number() OVER (PARTITION BY trace_id, device, step, layer ORDER BY start_ns DESC, activity_id DESC) = 1
+    QUALIFY
+        row_number()
+            OVER (PARTITION BY trace_id, device, step, layer ORDER BY start_ns DESC, activity_id DESC)
+        = 1
 ),
 
 normed AS (
     SELECT
         *,
-        count(*) FILTER (WHERE category = 'norm') OVER (PARTITION BY trace_id, device, step, layer ORDER BY start_ns, activity_id) AS norms,
-        count(*) FILTER (WHERE category = 'norm' AND start_ns < cache_ns) OVER (PARTITION BY trace_id, device, step, layer) AS all_norms
+        count(*) FILTER (WHERE category = 'norm')
+            OVER (PARTITION BY trace_id, device, step, layer ORDER BY start_ns, activity_id) AS norms,
+        count(*) FILTER (WHERE category = 'norm' AND start_ns < cache_ns)
+            OVER (PARTITION BY trace_id, device, step, layer) AS all_norms
     FROM neighbours
     WHERE category IN ('gemm', 'norm')
 ),
@@ -126,8 +140,10 @@ before_cache AS (
 low_rank AS (
     SELECT
         *,
-        bool_or(place = 1 AND subcategory = 'fused_a') OVER (PARTITION BY trace_id, device, step, layer) AS is_fused_a,
-        bool_or(place = 2 AND norms > norms_before) OVER (PARTITION BY trace_id, device, step, layer) AS is_low_rank
+        bool_or(place = 1 AND subcategory = 'fused_a')
+            OVER (PARTITION BY trace_id, device, step, layer) AS is_fused_a,
+        bool_or(place = 2 AND norms > norms_before)
+            OVER (PARTITION BY trace_id, device, step, layer) AS is_low_rank
     FROM before_cache
 ),
 
@@ -149,7 +165,8 @@ of_gemm AS (
         gemm.*,
         CASE
             WHEN gemm.start_ns > gemm.norm_ns AND gemm.is_before_topk THEN 'router'
-            WHEN gemm.start_ns > gemm.norm_ns AND gemm.has_experts THEN CASE WHEN gemm.has_router THEN 'shared' END
+            WHEN gemm.start_ns > gemm.norm_ns AND gemm.has_experts
+                THEN CASE WHEN gemm.has_router THEN 'shared' END
             WHEN gemm.start_ns > gemm.norm_ns THEN 'dense_mlp'
             WHEN after_attention.place = after_attention.gemms THEN 'o_proj'
             WHEN gemm.is_mla AND after_attention.place = 1 THEN 'mla_absorb'
@@ -157,7 +174,8 @@ of_gemm AS (
             ELSE of_latent.role
         END AS role
     FROM gemm
-    LEFT JOIN between_attention_and_norm AS after_attention ON gemm.trace_id = after_attention.trace_id AND gemm.activity_id = after_attention.activity_id
+    LEFT JOIN between_attention_and_norm AS after_attention
+        ON gemm.trace_id = after_attention.trace_id AND gemm.activity_id = after_attention.activity_id
     LEFT JOIN last_before_attention AS before_it
         ON gemm.trace_id = before_it.trace_id AND gemm.activity_id = before_it.activity_id
     LEFT JOIN of_latent ON gemm.trace_id = of_latent.trace_id AND gemm.activity_id = of_latent.activity_id
@@ -175,7 +193,9 @@ exchange AS (
                 AND placed.start_ns > placed.attention_end_ns AND placed.start_ns < norm_after.norm_ns,
                 FALSE
             )
-        ) OVER (PARTITION BY placed.trace_id, placed.device, placed.step, placed.layer) AS is_sequence_parallel
+        )
+            OVER (PARTITION BY placed.trace_id, placed.device, placed.step, placed.layer)
+            AS is_sequence_parallel
     FROM placed
     LEFT JOIN norm_after USING (trace_id, device, step, layer)
     WHERE placed.has_experts AND placed.category IN ('collective', 'all_to_all')
@@ -187,11 +207,17 @@ of_exchange AS (
         activity_id,
         CASE
             WHEN category = 'collective' AND (is_sequence_parallel OR norm_ns IS NULL) THEN NULL
-            WHEN start_ns > coalesce(norm_ns, attention_end_ns) AND start_ns < experts_ns AND kind <> 'reduce_scatter' THEN 'dispatch'
+            WHEN
+                start_ns > coalesce(norm_ns, attention_end_ns)
+                AND start_ns < experts_ns
+                AND kind <> 'reduce_scatter'
+                THEN 'dispatch'
             WHEN start_ns > experts_end_ns AND kind <> 'all_gather' THEN 'combine'
         END AS role
     FROM exchange
-    WHERE kind IN ('all_gather', 'reduce_scatter') OR (category = 'all_to_all' AND kind NOT IN ('dispatch', 'combine'))
+    WHERE
+        kind IN ('all_gather', 'reduce_scatter')
+        OR (category = 'all_to_all' AND kind NOT IN ('dispatch', 'combine'))
 ),
 
 with_reduce AS (
@@ -200,7 +226,11 @@ with_reduce AS (
         activity_id,
         CASE
             WHEN is_reduce
-                THEN lag(role) OVER (PARTITION BY trace_id, device, step, layer, stream ORDER BY start_ns, activity_id)
+                THEN
+                    lag(role)
+                        OVER (
+                            PARTITION BY trace_id, device, step, layer, stream ORDER BY start_ns, activity_id
+                        )
             ELSE role
         END AS role
     FROM of_gemm
@@ -228,7 +258,8 @@ UNION ALL
 SELECT kernel.trace_id, kernel.activity_id, 'logits' AS role
 FROM kernel
 INNER JOIN first_sampling USING (trace_id, device, step)
-WHERE kernel.is_after_layers AND kernel.category = 'collective' AND kernel.start_ns < first_sampling.sampling_ns
+WHERE
+    kernel.is_after_layers AND kernel.category = 'collective' AND kernel.start_ns < first_sampling.sampling_ns
 UNION ALL
 SELECT trace_id, activity_id, role
 FROM with_reduce

@@ -23,11 +23,13 @@ earlier AS (
     FROM activity
 ),
 
--- An interval begins where all earlier activities have ended, and ends where all activities that started before
--- the next interval have ended.
+-- An interval begins where all earlier activities have ended, and ends where all activities that started
+-- before the next interval have ended.
 begun AS (SELECT * FROM earlier WHERE covered_until_ns IS NULL OR start_ns > covered_until_ns),
 
-last_end AS (SELECT trace_id, device, level, max(end_ns) AS end_ns FROM activity GROUP BY trace_id, device, level)
+last_end AS (
+    SELECT trace_id, device, level, max(end_ns) AS end_ns FROM activity GROUP BY trace_id, device, level
+)
 
 SELECT
     begun.trace_id,
@@ -42,4 +44,8 @@ SELECT
     )::BIGINT AS covered_ns
 FROM begun
 INNER JOIN last_end USING (trace_id, device, level)
-WINDOW in_order AS (PARTITION BY begun.trace_id, begun.device, begun.level ORDER BY begun.start_ns ROWS UNBOUNDED PRECEDING)
+WINDOW
+    in_order AS (
+        PARTITION BY begun.trace_id, begun.device, begun.level
+        ORDER BY begun.start_ns ROWS UNBOUNDED PRECEDING
+    )

@@ -1,6 +1,6 @@
--- Exposed time of each activity: its own segment less what higher owner classes (compute before communication
--- before copies) cover of it, in ns. The sum over a device is the union of all its activities, to the
--- nanosecond.
+-- Exposed time of each activity: its own segment less what higher owner classes (compute before
+-- communication before copies) cover of it, in ns. The sum over a device is the union of all its activities,
+-- to the nanosecond.
 -- grain: trace_id, activity_id
 WITH segment AS (SELECT * FROM int_owner_segment),
 

@@ -1,7 +1,7 @@
--- The devices that took part in one run at one time, so that their collectives can be matched: all devices of
--- a source in which each rank occurs once, else those of one file (an nsys report, a merged trace) if each
--- rank occurs once in every file. Otherwise `recording` is NULL: replicas that are all labeled rank 0, or
--- unknown ranks, are indistinguishable.
+-- The devices that took part in one run at one time, so that their collectives can be matched: all devices
+-- of a source in which each rank occurs once, else those of one file (an nsys report, a merged trace) if
+-- each rank occurs once in every file. Otherwise `recording` is NULL: replicas that are all labeled rank 0,
+-- or unknown ranks, are indistinguishable.
 -- grain: trace_id, device (devices with communication only)
 WITH member AS (
     SELECT DISTINCT trace_id, device FROM int_collective

@@ -1,7 +1,7 @@
 -- First steps in which a collective waited for another rank's profiler to start: one communication kernel of
 -- start_skew_ns or more that takes at least start_skew_factor times the median of its name in the same step.
--- The comparison is within the step, so that a large prefill, whose collectives are all long, is not mistaken
--- for skew.
+-- The comparison is within the step, so that a large prefill, whose collectives are all long, is not
+-- mistaken for skew.
 -- grain: trace_id, step
 WITH first_step AS (
     SELECT trace_id, min(step) AS step

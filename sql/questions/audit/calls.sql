@@ -1,6 +1,6 @@
--- Collectives of complete steps as the audit counts them: operation (with dispatch and combine where the layout exchanges tokens between
--- experts' ranks) and position. Shapes of step whose positions are not proven (unplaced) have one position only. Reads audit_step
--- (steps.sql).
+-- Collectives of complete steps as the audit counts them: operation (with dispatch and combine where the
+-- layout exchanges tokens between experts' ranks) and position. Shapes of step whose positions are not proven
+-- (unplaced) have one position only. Reads audit_step (steps.sql).
 -- grain: trace_id, activity_id (without kernels that prepare an exchange)
 -- parameters: run_id, exchanges, unplaced (stage, phase, graph_tokens)
 WITH unplaced AS (
@@ -31,9 +31,14 @@ named AS (
             WHEN call.category = 'p2p' THEN 'send/receive'
             WHEN call.subcategory IN ('notify', 'layout') THEN 'preparation'
             WHEN
-                may_exchange AND (call.subcategory = 'reduce_scatter' OR (call.category = 'all_to_all' AND call.part = 'after_moe'))
+                may_exchange
+                AND (
+                    call.subcategory = 'reduce_scatter'
+                    OR (call.category = 'all_to_all' AND call.part = 'after_moe')
+                )
                 THEN 'combine'
-            WHEN may_exchange AND (call.subcategory = 'all_gather' OR call.category = 'all_to_all') THEN 'dispatch'
+            WHEN may_exchange AND (call.subcategory = 'all_gather' OR call.category = 'all_to_all')
+                THEN 'dispatch'
             WHEN call.category = 'all_to_all' THEN 'all-to-all'
             ELSE replace(coalesce(call.subcategory, call.category), '_', '-')
         END AS operation

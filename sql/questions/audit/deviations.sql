@@ -1,12 +1,20 @@
--- Positions at which complete steps hold more or fewer calls than expected, with the usual count, the usual excess (negative where calls
--- are missing), the steps that deviate, the first of them and its rank. Reads audit_step and audit_call (steps.sql, calls.sql). Units: us
--- of the extra calls per step.
+-- Positions at which complete steps hold more or fewer calls than expected (`high` NULL: no upper limit),
+-- with the usual count, the usual excess (negative where calls are missing), the steps that deviate, the
+-- first of them and its rank. Reads audit_step and audit_call (steps.sql, calls.sql). Units: us of the extra
+-- calls per step.
 -- grain: expectation
--- parameters: expected (stage, phase, graph_tokens, part, layer, operation, low, high; high is NULL without an upper limit)
+-- parameters: expected (stage, phase, graph_tokens, part, layer, operation, low, high)
 WITH expected AS (
     SELECT unnest(
         $expected::STRUCT(
-            stage BIGINT, phase VARCHAR, graph_tokens BIGINT, part VARCHAR, layer BIGINT, operation VARCHAR, low BIGINT, high BIGINT
+            stage BIGINT,
+            phase VARCHAR,
+            graph_tokens BIGINT,
+            part VARCHAR,
+            layer BIGINT,
+            operation VARCHAR,
+            low BIGINT,
+            high BIGINT
         )[],
         recursive := TRUE
     )
@@ -42,7 +50,8 @@ found AS (
             AND expected.graph_tokens IS NOT DISTINCT FROM audit_step.graph_tokens
     LEFT JOIN per_step
         ON
-            audit_step.trace_id = per_step.trace_id AND audit_step.device = per_step.device AND audit_step.step = per_step.step
+            audit_step.trace_id = per_step.trace_id AND audit_step.device = per_step.device
+            AND audit_step.step = per_step.step
             AND expected.part = per_step.part AND expected.operation = per_step.operation
             AND expected.layer IS NOT DISTINCT FROM per_step.layer
 ),

@@ -1,5 +1,6 @@
--- What the complete steps of a source show of the layout, for facts that are not given: all-reduces, exchanges between experts'
--- ranks, reduce-scatters instead of all-reduces after attention, two all-reduces after every MoE layer, GEMMs of a shared expert.
+-- What the complete steps of a source show of the layout, for facts that are not given: all-reduces,
+-- exchanges between experts' ranks, reduce-scatters instead of all-reduces after attention, two all-reduces
+-- after every MoE layer, GEMMs of a shared expert.
 -- grain: one row
 -- parameters: run_id, source
 WITH audit AS (

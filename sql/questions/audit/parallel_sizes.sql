@@ -1,4 +1,5 @@
--- Parallel sizes that the names of a source's files prove (are_named: every trace has a name with them), and its ranks.
+-- Parallel sizes that the names of a source's files prove (are_named: every trace has a name with them), and
+-- its ranks.
 -- grain: one row
 -- parameters: run_id, source
 SELECT

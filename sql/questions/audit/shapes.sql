@@ -1,15 +1,26 @@
--- The shapes of complete steps: layers that the order of kernels proves, which of them have experts, and the most frequent numbers of
--- attention kernels in drafts and in layers. graph_tokens is NULL without a graph, 0 where its size is unknown.
+-- The shapes of complete steps: layers that the order of kernels proves, which of them have experts, and the
+-- most frequent numbers of attention kernels in drafts and in layers. graph_tokens is NULL without a graph, 0
+-- where its size is unknown.
 -- grain: trace_id, phase, graph_tokens
 -- parameters: run_id, source
 WITH step AS (
-    SELECT trace_id, device, step, phase, CASE WHEN graph_launches > 0 THEN coalesce(graph_tokens, 0) END AS graph_tokens
+    SELECT
+        trace_id,
+        device,
+        step,
+        phase,
+        CASE WHEN graph_launches > 0 THEN coalesce(graph_tokens, 0) END AS graph_tokens
     FROM steps
     WHERE run_id = $run_id AND source = $source AND is_complete
 ),
 
 kernel AS (
-    SELECT step.*, activity.layer, activity.role, activity.category, is_attention(activity.category, activity.subcategory) AS is_attention
+    SELECT
+        step.*,
+        activity.layer,
+        activity.role,
+        activity.category,
+        is_attention(activity.category, activity.subcategory) AS is_attention
     FROM step
     INNER JOIN activity USING (trace_id, device, step)
     WHERE activity.run_id = $run_id

@@ -1,5 +1,6 @@
--- Calls per step by shape of step and operation and, where switched on, by part, layer and kind (NULL where off). `present` steps have such
--- a call; `often` of them have `calls_mode` of it, the most frequent number. Reads audit_step and audit_call (steps.sql, calls.sql).
+-- Calls per step by shape of step and operation and, where switched on, by part, layer and kind (NULL where
+-- off). `present` steps have such a call; `often` of them have `calls_mode` of it, the most frequent number.
+-- Reads audit_step and audit_call (steps.sql, calls.sql).
 -- grain: stage, phase, graph_tokens, part, layer, operation, kind
 -- parameters: by_part, by_layer, by_kind
 WITH call AS (
@@ -36,7 +37,17 @@ per_step AS (
         sum(dur_ns) AS ns,
         list(DISTINCT kind) AS kinds
     FROM call
-    GROUP BY stage, phase, graph_tokens, shown_part, shown_layer, operation, shown_kind, trace_id, device, step
+    GROUP BY
+        stage,
+        phase,
+        graph_tokens,
+        shown_part,
+        shown_layer,
+        operation,
+        shown_kind,
+        trace_id,
+        device,
+        step
 ),
 
 total AS (
@@ -84,4 +95,10 @@ INNER JOIN total
         frequency.stage = total.stage AND frequency.phase = total.phase
         AND frequency.graph_tokens IS NOT DISTINCT FROM total.graph_tokens
 GROUP BY
-    frequency.stage, frequency.phase, frequency.graph_tokens, frequency.shown_part, frequency.shown_layer, frequency.operation, frequency.shown_kind
+    frequency.stage,
+    frequency.phase,
+    frequency.graph_tokens,
+    frequency.shown_part,
+    frequency.shown_layer,
+    frequency.operation,
+    frequency.shown_kind

@@ -1,4 +1,5 @@
--- Complete steps with the pipeline stage of their trace. graph_tokens is NULL without a graph, 0 where its size is unknown.
+-- Complete steps with the pipeline stage of their trace. graph_tokens is NULL without a graph, 0 where its
+-- size is unknown.
 -- grain: trace_id, device, step
 -- parameters: run_id, source, stages (trace_id, stage)
 WITH stage AS (

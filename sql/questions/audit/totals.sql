@@ -1,5 +1,5 @@
--- All all-reduces of a rank, in steps or not, beside the usual number of a step and the steps that ran; difference: what some steps hold
--- more or less than the usual number.
+-- All all-reduces of a rank, in steps or not, beside the usual number of a step and the steps that ran;
+-- difference: what some steps hold more or less than the usual number.
 -- grain: source, rank, trace_id, device
 -- parameters: run_id
 WITH half AS (
@@ -9,7 +9,13 @@ WITH half AS (
 ),
 
 call AS (
-    SELECT activity.source, activity.trace_id, activity.rank, activity.device, activity.step, count(*) AS calls
+    SELECT
+        activity.source,
+        activity.trace_id,
+        activity.rank,
+        activity.device,
+        activity.step,
+        count(*) AS calls
     FROM activity
     ANTI JOIN half USING (trace_id, activity_id)
     WHERE activity.run_id = $run_id AND activity.category = 'allreduce'
@@ -17,7 +23,13 @@ call AS (
 ),
 
 step AS (
-    SELECT trace_id, device, step, steps.phase, steps.label IS NOT NULL AS is_annotated, coalesce(call.calls, 0) AS calls
+    SELECT
+        trace_id,
+        device,
+        step,
+        steps.phase,
+        steps.label IS NOT NULL AS is_annotated,
+        coalesce(call.calls, 0) AS calls
     FROM steps
     LEFT JOIN call USING (trace_id, device, step)
     WHERE steps.run_id = $run_id AND steps.phase <> 'empty'
@@ -63,5 +75,12 @@ SELECT
 FROM total
 INNER JOIN usual USING (trace_id, device)
 INNER JOIN step USING (trace_id, device)
-GROUP BY total.source, total.rank, total.trace_id, total.device, total.all_reduces, total.in_no_step, usual.calls_mode
+GROUP BY
+    total.source,
+    total.rank,
+    total.trace_id,
+    total.device,
+    total.all_reduces,
+    total.in_no_step,
+    usual.calls_mode
 ORDER BY ALL

@@ -1,5 +1,5 @@
--- Time of a step in which at least one kernel that reads a part of the memory runs: the median over complete steps and ranks. Kernels that
--- overlap count once. Units: us.
+-- Time of a step in which at least one kernel that reads a part of the memory runs: the median over complete
+-- steps and ranks. Kernels that overlap count once. Units: us.
 -- grain: part
 -- parameters: run_id, source, phase
 WITH reader (part, category) AS (
@@ -38,7 +38,12 @@ kernel AS (
 ),
 
 by_step AS (
-    SELECT part, trace_id, device, step, sum(greatest(0, end_ns - greatest(start_ns, coalesce(busy_until_ns, start_ns)))) AS ns
+    SELECT
+        part,
+        trace_id,
+        device,
+        step,
+        sum(greatest(0, end_ns - greatest(start_ns, coalesce(busy_until_ns, start_ns)))) AS ns
     FROM kernel
     GROUP BY ALL
 )

@@ -1,12 +1,14 @@
--- Wall time of the complete steps of a phase that a step of the same phase follows, by rank. The mean is split so that its parts add up
--- to it: exposed time of compute and of communication, the rest (copies, and work of other steps inside the wall less own work outside
--- it), idle time and the gap. Units: ns.
+-- Wall time of the complete steps of a phase that a step of the same phase follows, by rank. The mean is
+-- split so that its parts add up to it: exposed time of compute and of communication, the rest (copies, and
+-- work of other steps inside the wall less own work outside it), idle time and the gap. Units: ns.
 -- grain: trace_id, device
 -- parameters: run_id, source, phase, communication (rollups)
 WITH step AS (
     SELECT *
     FROM steps
-    WHERE run_id = $run_id AND source = $source AND phase = $phase AND is_complete AND wall_ns IS NOT NULL AND next_phase = phase
+    WHERE
+        run_id = $run_id AND source = $source AND phase = $phase AND is_complete AND wall_ns IS NOT NULL
+        AND next_phase = phase
 ),
 
 owned AS (

@@ -1,5 +1,5 @@
--- Communication, and all GPU time, of the complete steps of a phase: medians and means over steps of the mean over ranks, and the
--- medians of the lowest and the highest rank. Units: ms.
+-- Communication, and all GPU time, of the complete steps of a phase: medians and means over steps of the mean
+-- over ranks, and the medians of the lowest and the highest rank. Units: ms.
 -- grain: name
 -- parameters: run_id, source, phase, communication (rollups)
 WITH step AS (
@@ -15,7 +15,11 @@ subtotal (name, is_part) AS (
 booked AS (
     SELECT step.*, subtotal.name, sum(work.busy_ns) AS busy_ns, sum(work.exposed_ns) AS exposed_ns
     FROM step
-    INNER JOIN step_breakdown AS work ON step.trace_id = work.trace_id AND step.device = work.device AND step.step = work.step
+    INNER JOIN step_breakdown AS work
+        ON
+            step.trace_id = work.trace_id
+            AND step.device = work.device
+            AND step.step = work.step
     INNER JOIN subtotal ON NOT subtotal.is_part OR list_contains($communication, work.rollup)
     WHERE work.run_id = $run_id
     GROUP BY ALL

@@ -1,6 +1,7 @@
--- The kernels of the usual step of a phase by position: before the layers (-1), a layer, after the layers (1000000), or the step as one
--- position (2000000, $is_whole). `calls`: the usual count of the rank with most of it, none where most of its steps lack the kernel.
--- `place_order`: where among the kernels of the position. Units: ms of one call, mean over steps of that rank.
+-- The kernels of the usual step of a phase by position: before the layers (-1), a layer, after the layers
+-- (1000000), or the step as one position (2000000, $is_whole). `calls`: the usual count of the rank with most
+-- of it, none where most of its steps lack the kernel. `place_order`: where among the kernels of the
+-- position. Units: ms of one call, mean over steps of that rank.
 -- grain: position, short_name, role
 -- parameters: run_id, source, phase, is_whole
 WITH step AS (
@@ -55,7 +56,12 @@ placed AS (
 ),
 
 ordered AS (
-    SELECT *, row_number() OVER (PARTITION BY trace_id, device, step, position ORDER BY start_ns, activity_id) AS place_order
+    SELECT
+        *,
+        row_number() OVER (
+            PARTITION BY trace_id, device, step, position
+            ORDER BY start_ns, activity_id
+        ) AS place_order
     FROM placed
 ),
 
@@ -119,5 +125,9 @@ SELECT
     ms / usual_calls AS ms
 FROM lane
 WHERE usual_calls > 0
-QUALIFY row_number() OVER (PARTITION BY position, short_name, role ORDER BY usual_calls DESC, trace_id ASC, device ASC) = 1
+QUALIFY
+    row_number() OVER (
+        PARTITION BY position, short_name, role
+        ORDER BY usual_calls DESC, trace_id ASC, device ASC
+    ) = 1
 ORDER BY position, place_order, short_name, role

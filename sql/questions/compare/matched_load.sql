@@ -1,4 +1,5 @@
--- Requests and tokens of each matched step over all data-parallel groups, and the context of a request (mean over ranks).
+-- Requests and tokens of each matched step over all data-parallel groups, and the context of a request (mean
+-- over ranks).
 -- grain: match_id
 -- parameters: run_id, source, phase, matches (match_id)
 WITH context AS (
@@ -9,7 +10,9 @@ WITH context AS (
 )
 
 SELECT
-    coalesce(step.context_requests + step.generation_requests, step.generation_requests, step.context_requests) AS requests,
+    coalesce(
+        step.context_requests + step.generation_requests, step.generation_requests, step.context_requests
+    ) AS requests,
     step.scheduled_context_tokens AS prompt_tokens,
     step.graph_tokens,
     context.context_tokens

@@ -1,7 +1,8 @@
--- The complete steps of one phase of a run. A unit is one step of the engine: a step matched over ranks, or a step of one rank where it is
--- not matched. Units that lack some ranks are not used, unless they are most (ranks that decode while others prefill). wall_ns only where
--- a step of the same phase follows.
--- No aggregate windows here: DuckDB 2.0.1 may turn one into a self-join that forgets the filter on run_id, which pruned files.
+-- The complete steps of one phase of a run. A unit is one step of the engine: a step matched over ranks, or a
+-- step of one rank where it is not matched. Units that lack some ranks are not used, unless they are most
+-- (ranks that decode while others prefill). wall_ns only where a step of the same phase follows. No aggregate
+-- windows here: DuckDB 2.0.1 may turn one into a self-join that forgets the filter on run_id, which pruned
+-- files.
 -- grain: trace_id, device, step
 -- parameters: run_id, source, phase
 WITH step AS (

@@ -1,4 +1,5 @@
--- Used units in the order of time, with the wall time where every rank has one. Reads sample_step (steps.sql). Units: ms, mean over ranks.
+-- Used units in the order of time, with the wall time where every rank has one. Reads sample_step
+-- (steps.sql). Units: ms, mean over ranks.
 -- grain: unit
 SELECT
     unit,

@@ -1,5 +1,5 @@
--- Floor and waiting of the collectives of the used units, and how many of them cannot be compared across ranks. Reads sample_step
--- (steps.sql). Units: ms, mean over ranks.
+-- Floor and waiting of the collectives of the used units, and how many of them cannot be compared across
+-- ranks. Reads sample_step (steps.sql). Units: ms, mean over ranks.
 -- grain: unit, rollup
 -- parameters: run_id, source
 WITH kernel AS (
@@ -16,7 +16,11 @@ SELECT
     count(*) FILTER (WHERE call.refusal IS NOT NULL) AS refused,
     min(call.refusal) AS refusal
 FROM sample_step AS step
-INNER JOIN collectives AS call ON step.trace_id = call.trace_id AND step.device = call.device AND step.step = call.step
+INNER JOIN collectives AS call
+    ON
+        step.trace_id = call.trace_id
+        AND step.device = call.device
+        AND step.step = call.step
 INNER JOIN kernel ON call.trace_id = kernel.trace_id AND call.activity_id = kernel.activity_id
 WHERE call.run_id = $run_id AND step.is_used
 GROUP BY ALL

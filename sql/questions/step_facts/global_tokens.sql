@@ -1,4 +1,5 @@
--- The most frequent number of tokens of a step over all data-parallel groups; NULL where steps are not matched across ranks.
+-- The most frequent number of tokens of a step over all data-parallel groups; NULL where steps are not
+-- matched across ranks.
 -- grain: one row
 -- parameters: run_id, source, phase
 SELECT mode(coalesce(graph_tokens, generation_tokens)) AS tokens

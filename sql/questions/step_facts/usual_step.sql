@@ -1,5 +1,6 @@
--- The most frequent size of the complete steps of a phase on one rank (tokens as padded where a graph was replayed), their number, and
--- the median wall time of those that a step of the same phase follows. Units: ms.
+-- The most frequent size of the complete steps of a phase on one rank (tokens as padded where a graph was
+-- replayed), their number, and the median wall time of those that a step of the same phase follows. Units:
+-- ms.
 -- grain: one row
 -- parameters: run_id, source, phase
 SELECT

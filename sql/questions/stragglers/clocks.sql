@@ -1,4 +1,5 @@
--- The clock of each rank against the lowest rank of its group, from the common ends of collectives. Units: us.
+-- The clock of each rank against the lowest rank of its group, from the common ends of collectives. Units:
+-- us.
 -- grain: source, rank, ranks
 -- parameters: run_id
 SELECT

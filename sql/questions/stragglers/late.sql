@@ -2,7 +2,14 @@
 -- grain: source, phase, straggler_rank, made_late_by
 -- parameters: run_id
 WITH step AS (
-    SELECT DISTINCT source, phase, match_id, straggler_rank, coalesce(late_category, 'unknown') AS made_late_by, caused_ns, late_ns
+    SELECT DISTINCT
+        source,
+        phase,
+        match_id,
+        straggler_rank,
+        coalesce(late_category, 'unknown') AS made_late_by,
+        caused_ns,
+        late_ns
     FROM step_waiting
     WHERE run_id = $run_id AND is_complete AND straggler_rank IS NOT NULL
 )

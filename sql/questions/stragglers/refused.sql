@@ -1,5 +1,5 @@
--- Collectives that cannot be compared across ranks, by operation and reason, with the first call at which the ranks part. Reads
--- straggler_call (calls.sql). Units: ms.
+-- Collectives that cannot be compared across ranks, by operation and reason, with the first call at which the
+-- ranks part. Reads straggler_call (calls.sql). Units: ms.
 -- grain: source, operation, refusal
 WITH refused AS (
     SELECT
@@ -19,7 +19,13 @@ WITH refused AS (
     WHERE refusal IS NOT NULL
 )
 
-SELECT source, operation, refusal, count(*) AS calls, sum(dur_ns) / 1e6 AS ms, arg_min(first_at, match_id) AS first_position
+SELECT
+    source,
+    operation,
+    refusal,
+    count(*) AS calls,
+    sum(dur_ns) / 1e6 AS ms,
+    arg_min(first_at, match_id) AS first_position
 FROM refused
 GROUP BY ALL
 ORDER BY ALL

@@ -1,5 +1,5 @@
--- Time per step of each rank's collectives in complete steps, and what of it is waiting. Reads straggler_call (calls.sql). Units: ms, mean
--- over steps; ms = wait + floor + first_wait + jitter.
+-- Time per step of each rank's collectives in complete steps, and what of it is waiting. Reads straggler_call
+-- (calls.sql). Units: ms, mean over steps; ms = wait + floor + first_wait + jitter.
 -- grain: source, phase, operation, rank
 -- parameters: run_id
 WITH complete AS (

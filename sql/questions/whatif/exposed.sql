@@ -10,13 +10,20 @@ WITH step AS (
 exposed AS (
     SELECT
         step.*,
-        coalesce(sum(work.exposed_ns) FILTER (WHERE list_contains($communication, work.rollup)), 0) AS communication_ns,
+        coalesce(sum(work.exposed_ns) FILTER (WHERE list_contains($communication, work.rollup)), 0)
+            AS communication_ns,
         sum(work.exposed_ns) AS whole_ns
     FROM step
-    INNER JOIN step_breakdown AS work ON step.trace_id = work.trace_id AND step.device = work.device AND step.step = work.step
+    INNER JOIN step_breakdown AS work
+        ON
+            step.trace_id = work.trace_id
+            AND step.device = work.device
+            AND step.step = work.step
     WHERE work.run_id = $run_id
     GROUP BY ALL
 )
 
-SELECT median(whole_ns - communication_ns) / 1e6 AS compute_ms, median(communication_ns) / 1e6 AS communication_ms
+SELECT
+    median(whole_ns - communication_ns) / 1e6 AS compute_ms,
+    median(communication_ns) / 1e6 AS communication_ms
 FROM exposed

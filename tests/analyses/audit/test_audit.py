@@ -349,7 +349,7 @@ def test_a_shared_expert_reduced_apart_is_no_extra_where_one_is_known(tmp_path: 
 
 
 def test_layers_that_the_order_of_kernels_merges_are_not_judged_by_position(tmp_path: Path) -> None:
-    """The campaign's dense layer without its activation: 61 attentions in 60 layers, so the 61 that were given
+    """The campaign's dense layer without its activation: 61 attentions in 60 layers, so the given 61
     count, as a whole."""
     names = [(name, 2_000) for _, name in known_answer.names_of_step()]
     made = StepBuilder().step(names, graph=True).step(names, graph=True)
@@ -423,7 +423,7 @@ def test_the_recorded_ranks_hold_123_all_reduces_a_step(tmp_path: Path) -> None:
 
 
 def test_a_run_without_steps_is_refused(tmp_path: Path) -> None:
-    """Nothing can be counted per step; the message says what to do."""
+    """Nothing can be counted per step; the message tells what to do."""
     home = Home(tmp_path / "home")
     made = StepBuilder().step([(GEMM, 2_000)], "training")
     ingest_into(home, write_trace(tmp_path / "x_rank0.json", made.events), run="x")

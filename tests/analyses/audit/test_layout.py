@@ -33,7 +33,7 @@ def test_given_facts_need_no_note() -> None:
 
 
 def test_names_of_files_come_next() -> None:
-    """Their places give the sizes, and the notes say so."""
+    """Their places give the sizes, and the notes report it."""
     found, notes = layout(named={"tp": 4, "dp": 2, "pp": 1})
     assert (found.tp, found.dp, found.pp) == (4, 2, 1)
     assert "tp 4: from the file names" in notes

@@ -38,7 +38,7 @@ WORK = Workload(
 
 
 def judged(side: Sample = SIDE, **changed: Any) -> list[Fact]:
-    """Facts against a side with something changed."""
+    """Facts compared with a side with something changed."""
     return facts(SIDE, side, WORK, replace(WORK, **changed))
 
 
@@ -87,7 +87,7 @@ def test_what_changes_the_work_is_refused(name: str, changed: dict[str, Any]) ->
     one = fact(found, name)
     assert (one.verdict, one.means) == ("differs", REFUSED)
     assert is_other_work(found)
-    assert in_words(found) == f"different work: {name} {one.before} against {one.after}"
+    assert in_words(found) == f"different work: {name} {one.before} vs {one.after}"
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_small_differences_of_measured_facts_are_the_same(changed: dict[str, Any
 
 
 def test_prompt_tokens_count_where_there_are_prompts() -> None:
-    """512 tokens of prefill against 1024."""
+    """512 tokens of prefill and 1024."""
     one, other = ((n, n, n, n) for n in (512.0, 1024.0))
     found = facts(SIDE, SIDE, replace(WORK, prompt_tokens=one), replace(WORK, prompt_tokens=other))
     assert fact(found, "prompt tokens").means == REFUSED
@@ -167,8 +167,5 @@ def test_nothing_said_of_the_model_says_what_to_say() -> None:
 def test_the_report_holds_every_fact_with_its_meaning() -> None:
     """The verdict in its title; a difference with what it means."""
     report = verdict_report(judged(gpu="B200"))
-    assert (
-        report.title
-        == "Can they be compared? no known difference in work; read with care: GPU H200 against B200"
-    )
+    assert report.title == "Comparable? no known difference in work; read with care: GPU H200 vs B200"
     assert ["GPU", "H200", "B200", "differs", CARE] in report.rows

@@ -53,7 +53,9 @@ def compared(home: Home, a: str, b: str, **options: Any) -> tuple[list[Report], 
 
 def rows(home: Home, a: str, b: str, **options: Any) -> dict[str, dict[str, Any]]:
     """The table by row."""
-    return {row[0]: dict(zip(COLUMNS, row, strict=True)) for row in asked(home, a, b, **options)[0][0].rows}
+    return {
+        row[0]: dict(zip(COLUMNS, row, strict=True)) for row in compared(home, a, b, **options)[0][0].rows
+    }
 
 
 def changed(home: Home, a: str, b: str, **options: Any) -> dict[str, str]:
@@ -98,7 +100,7 @@ def test_a_row_that_was_slowed_by_ten_per_cent_is_found_alone(home: Home) -> Non
 def test_on_a_screen_the_table_stands_in_two_parts(home: Home) -> None:
     """No cell is lost: all columns are in one of the two, rows of rollups in both; the rest follows as it
     is."""
-    (whole, *others), _ = asked(home, "base", "slower")
+    (whole, *others), _ = compared(home, "base", "slower")
     (first, second, *same), _ = compare(home, "base", "slower")
     assert same == others
     assert (first.title, first.notes) == (whole.title, whole.notes)
@@ -114,7 +116,7 @@ def test_on_a_screen_the_table_stands_in_two_parts(home: Home) -> None:
 
 def test_the_same_question_has_the_same_answer(home: Home) -> None:
     """To the last digit."""
-    assert asked(home, "base", "slower") == asked(home, "base", "slower")
+    assert compared(home, "base", "slower") == compared(home, "base", "slower")
 
 
 def test_the_noise_floor_is_two_per_cent_unless_it_is_measured(home: Home) -> None:
@@ -123,7 +125,7 @@ def test_the_noise_floor_is_two_per_cent_unless_it_is_measured(home: Home) -> No
     repeats = ["repeat-1", "repeat-2", "repeat-3"]
     measured = rows(home, "base", "slower", noise=repeats)["GEMM"]["noise_ms"]
     assert 0 < measured < 0.05
-    notes = asked(home, "base", "slower", noise=repeats[:1])[0][0].notes
+    notes = compared(home, "base", "slower", noise=repeats[:1])[0][0].notes
     assert any(
         "repeats (base, repeat-1)" in note and "of 2 captures, so a further one may differ by more" in note
         for note in notes
@@ -142,14 +144,14 @@ def test_a_repeat_of_other_work_is_refused(home: Home) -> None:
     with pytest.raises(
         UsageError, match="sixteen is not a repeat of base: different work: global batch 1 vs 16"
     ):
-        asked(home, "base", "slower", noise=["sixteen"])
+        compared(home, "base", "slower", noise=["sixteen"])
     with pytest.raises(UsageError, match="named twice"):
-        asked(home, "base", "slower", noise=["slower"])
+        compared(home, "base", "slower", noise=["slower"])
 
 
 def test_the_masked_bottleneck_is_told_from_the_numbers(home: Home) -> None:
     """The casts of a run before an upgrade hid its all-reduces."""
-    notes = asked(home, "casts", "base")[0][0].notes
+    notes = compared(home, "casts", "base")[0][0].notes
     assert notes[0] == (
         "cast fell by 40.1 ms; all-reduce is now 51.5 % (was 16 %), its ms, calls and exposed time unchanged "
         "within noise at the same batch: "
@@ -159,7 +161,7 @@ def test_the_masked_bottleneck_is_told_from_the_numbers(home: Home) -> None:
 
 def test_at_another_batch_only_the_share_rose(home: Home) -> None:
     """The same numbers, and no claim."""
-    notes = asked(home, "casts", "sixteen", anyway=True)[0][0].notes
+    notes = compared(home, "casts", "sixteen", anyway=True)[0][0].notes
     assert notes[0] == (
         "cast fell by 40.1 ms; all-reduce is now 51.5 % (was 16 %): its share rose (the batch is not "
         "known to be the same)"
@@ -168,8 +170,8 @@ def test_at_another_batch_only_the_share_rose(home: Home) -> None:
 
 def test_a_custom_all_reduce_that_fell_back_to_nccl_is_named(home: Home) -> None:
     """At its places, with its calls; and as a sentence."""
-    table, _, kernels = asked(home, "custom", "base")[0]
-    assert "custom all-reduce fell back to NCCL in 4 calls of a step" in table.notes
+    table, _, kernels = compared(home, "custom", "base")[0]
+    assert "custom all-reduce fell back to NCCL in 4 calls per step" in table.notes
     (row,) = kernels.rows
     assert row[:2] == ["renamed", "allreduce"]
     assert row[3:5] == ["layers 0-1", 4]
@@ -178,40 +180,40 @@ def test_a_custom_all_reduce_that_fell_back_to_nccl_is_named(home: Home) -> None
 
 
 def test_different_work_is_compared_only_when_asked_to(home: Home) -> None:
-    """The reason and the option are named; with it, the title says so."""
+    """The reason and the option are named; with it, the title has the reason."""
     with pytest.raises(UsageError, match=r"different work: global batch 1 vs 16.*use --anyway"):
-        asked(home, "base", "sixteen")
-    table, verdict, _ = asked(home, "base", "sixteen", anyway=True)[0]
+        compared(home, "base", "sixteen")
+    table, verdict, _ = compared(home, "base", "sixteen", anyway=True)[0]
     assert "different work: global batch 1 vs 16" in table.title
     assert ["global batch", "1", "16", "differs", "other work: refused without --anyway"] in verdict.rows
 
 
 @pytest.mark.parametrize("sides", [("broken", "base"), ("base", "broken")])
 def test_a_side_that_failed_its_checks_is_refused(home: Home, sides: tuple[str, str]) -> None:
-    """With the check, whatever is said."""
+    """With the check, whatever the options."""
     with pytest.raises(UsageError, match=r"run broken failed its checks \(ranks_asked_for\)"):
-        asked(home, *sides, anyway=True)
+        compared(home, *sides, anyway=True)
 
 
 def test_a_broken_repeat_is_refused_too(home: Home) -> None:
     """Its numbers would make the floor."""
     with pytest.raises(UsageError, match="run broken failed its checks"):
-        asked(home, "base", "slower", noise=["broken"])
+        compared(home, "base", "slower", noise=["broken"])
 
 
 def test_a_run_that_nobody_checked_is_compared_with_a_note(home: Home, tmp_path: Path) -> None:
-    """It did not fail; what to say is named."""
+    """It did not fail; the note names the command."""
     unchecked = copied(home, tmp_path / "home")
     shutil.rmtree(unchecked.quality_lake_run("slower"))
     write_database(unchecked)
-    assert "not checked: slower (say `stepledger check`)" in asked(unchecked, "base", "slower")[0][0].notes
-    assert not any("not checked" in note for note in asked(home, "base", "slower")[0][0].notes)
+    assert "not checked: slower (run `stepledger check`)" in compared(unchecked, "base", "slower")[0][0].notes
+    assert not any("not checked" in note for note in compared(home, "base", "slower")[0][0].notes)
 
 
 def test_a_limit_looks_at_rollups_where_too_few_steps_have_a_wall(home: Home, tmp_path: Path) -> None:
-    """Five steps have four walls: said beside the verdict."""
+    """Five steps have four walls: noted beside the verdict."""
     plant(home, tmp_path, "five", STEP, steps=5, seed=10)
-    reports, over = asked(home, "base", "five", fail_over=0.05)
+    reports, over = compared(home, "base", "five", fail_over=0.05)
     assert not over
     assert [
         note for note in reports[0].notes if ("over" in note and "limit" in note) or "--fail-over" in note
@@ -224,7 +226,7 @@ def test_a_limit_looks_at_rollups_where_too_few_steps_have_a_wall(home: Home, tm
 @pytest.mark.parametrize(("limit", "is_over"), [(0.05, True), (0.095, True), (0.15, False)])
 def test_what_is_slower_than_the_limit_fails(home: Home, limit: float, is_over: bool) -> None:
     """GEMM + 10 %; wall + 4.4 %."""
-    reports, over = asked(home, "base", "slower", fail_over=limit)
+    reports, over = compared(home, "base", "slower", fail_over=limit)
     assert over is is_over
     text = f"over the limit of {percent(limit)}: GEMM +" if is_over else "nothing is over the limit of 15 %"
     assert [note.startswith(text) for note in reports[0].notes if "over the limit" in note] == [True]
@@ -232,9 +234,9 @@ def test_what_is_slower_than_the_limit_fails(home: Home, limit: float, is_over: 
 
 def test_what_is_faster_or_within_noise_passes(home: Home) -> None:
     """A limit of 0 is not exceeded by a run that is faster, nor by a repeat."""
-    assert not asked(home, "slower", "base", fail_over=0.0)[1]
-    assert not asked(home, "base", "repeat-1", fail_over=0.0)[1]
-    assert not asked(home, "base", "slower")[1]
+    assert not compared(home, "slower", "base", fail_over=0.0)[1]
+    assert not compared(home, "base", "repeat-1", fail_over=0.0)[1]
+    assert not compared(home, "base", "slower")[1]
 
 
 def test_wall_alone_can_be_over_the_limit(home: Home, tmp_path: Path) -> None:
@@ -244,7 +246,7 @@ def test_wall_alone_can_be_over_the_limit(home: Home, tmp_path: Path) -> None:
         for _ in range(8):
             built.step(STEP, gap_ns=gap, graph=True)
         put(home, [write_trace(tmp_path / run / "serve-rank-0.json", built.events, header(0, 1))], run)
-    reports, over = asked(home, "tight", "loose", fail_over=0.05)
+    reports, over = compared(home, "tight", "loose", fail_over=0.05)
     assert over
     assert next(note for note in reports[0].notes if note.startswith("over the limit")).startswith(
         "over the limit of 5 %: Wall per step +"
@@ -258,19 +260,19 @@ def test_too_few_steps_are_not_judged(home: Home) -> None:
     assert {row["change"] for row in found.values()} == {"not judged"}
     assert found["GEMM"]["low_ms"] is None
     with pytest.raises(UsageError, match="too few steps"):
-        asked(home, "base", "short", fail_over=0.05)
+        compared(home, "base", "short", fail_over=0.05)
 
 
 def test_a_run_against_itself_is_refused(home: Home) -> None:
-    """It says nothing."""
+    """There is nothing to compare."""
     with pytest.raises(UsageError, match="named twice"):
-        asked(home, "base", "base")
+        compared(home, "base", "base")
 
 
 def test_a_phase_that_a_side_lacks_is_refused(home: Home) -> None:
     """With what it has."""
     with pytest.raises(UsageError, match="run base has no complete prefill step; it has decode"):
-        asked(home, "base", "slower", phase="prefill")
+        compared(home, "base", "slower", phase="prefill")
 
 
 def test_waiting_stands_apart_from_the_floor(home: Home, tmp_path: Path) -> None:
@@ -284,7 +286,7 @@ def test_waiting_stands_apart_from_the_floor(home: Home, tmp_path: Path) -> None
     assert (row["wait_before_ms"], row["wait_after_ms"]) == (0.0, 0.1)
     assert (
         "AllReduce rose by 0.100 ms: waiting +0.100, floor +0.000"
-        in asked(home, "prompt", "late")[0][0].notes
+        in compared(home, "prompt", "late")[0][0].notes
     )
 
 
@@ -296,10 +298,10 @@ def test_where_waiting_cannot_be_told_apart_this_is_said(home: Home, tmp_path: P
     assert [
         found[name] for name in ("floor_before_ms", "floor_after_ms", "wait_before_ms", "wait_after_ms")
     ] == [None] * 4
-    notes = asked(home, "alone", "alone-too")[0][0].notes
+    notes = compared(home, "alone", "alone-too")[0][0].notes
     assert any(
         note.startswith(
-            "AllReduce: waiting cannot be told apart in run alone (one_rank), alone-too (one_rank)"
+            "AllReduce: waiting cannot be separated in run alone (one_rank), alone-too (one_rank)"
         )
         for note in notes
     )
@@ -313,7 +315,7 @@ def test_a_limit_is_a_percentage_or_a_fraction(text: str, value: float) -> None:
 
 @pytest.mark.parametrize("text", ["five", "-5%", "nan", "", "5%%"])
 def test_other_limits_are_refused(text: str) -> None:
-    """A usage error that says what is wanted."""
+    """A usage error that tells what is wanted."""
     with pytest.raises(UsageError, match="wanted a percentage"):
         fail_limit(text)
 
@@ -343,7 +345,7 @@ def test_two_captures_of_one_configuration_do_not_differ(captures: Home) -> None
         ("A_nccl_graph_b1_scopes", "A_nccl_graph_b1"),
     ):
         assert changed(captures, *pair) == {}
-        reports, over = asked(captures, *pair, fail_over=0.0)
+        reports, over = compared(captures, *pair, fail_over=0.0)
         assert not over
         assert reports[2].rows == []
 
@@ -352,11 +354,11 @@ def test_captures_of_two_models_differ_and_the_verdict_says_what_is_not_known(ca
     """64 experts against 384, and other shapes: without facts the verdict names other kernels and what nobody
     said; with facts it refuses."""
     pair = ("A_nccl_graph_b1", "t8_A_nccl_graph_b1")
-    title = asked(captures, *pair)[0][0].title
+    title = compared(captures, *pair)[0][0].title
     assert "kernels of a step 1783 vs 1720" in title
     assert "Unknown: context, model facts" in title
     assert changed(captures, *pair)["MoE GEMM"] == "lower"
     for run, experts in zip(pair, (64, 384), strict=True):
         describe(captures, run, {"experts": experts})
     with pytest.raises(UsageError, match="different work: model: experts 64 vs 384"):
-        asked(captures, *pair)
+        compared(captures, *pair)

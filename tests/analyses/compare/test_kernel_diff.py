@@ -9,7 +9,7 @@ from pipeline.analyses.compare.positions import Kernel
 
 
 def step(*kernels: str, place: int = 0) -> list[Kernel]:
-    """Kernels in order, as `name category role calls`: role `-` for none, and one call where not said."""
+    """Kernels in order, as `name category role calls`: role `-` for none, and one call by default."""
     made = []
     for pos, text in enumerate(kernels):
         name, category, role, calls = (*text.split(), *("-", "1")[len(text.split()) - 2 :])
@@ -18,7 +18,7 @@ def step(*kernels: str, place: int = 0) -> list[Kernel]:
     return made
 
 
-def told(found: list[Changed]) -> list[tuple[Any, ...]]:
+def summary(found: list[Changed]) -> list[tuple[Any, ...]]:
     """(what, name before, name after)."""
     return [(one.what, one.before and one.before.name, one.after and one.after.name) for one in found]
 
@@ -39,7 +39,7 @@ def test_the_same_step_has_no_change() -> None:
 
 def test_another_name_of_the_same_kind_at_its_place_is_renamed() -> None:
     """By kind, role and neighbours."""
-    assert told(changes(step(*BASE), step(*with_other("o", "o_new gemm o_proj")))) == [
+    assert summary(changes(step(*BASE), step(*with_other("o", "o_new gemm o_proj")))) == [
         ("renamed", "o", "o_new")
     ]
 
@@ -54,27 +54,30 @@ def test_roles_tell_two_gemms_apart() -> None:
         "reduce allreduce",
         "norm_2 norm",
     )
-    assert sorted(told(changes(step(*BASE), after))) == [("renamed", "o", "o_new"), ("renamed", "q", "q_new")]
+    assert sorted(summary(changes(step(*BASE), after))) == [
+        ("renamed", "o", "o_new"),
+        ("renamed", "q", "q_new"),
+    ]
 
 
 def test_a_kernel_of_another_kind_in_the_same_place_is_renamed() -> None:
     """A cast in the place of a norm: the neighbours tell."""
-    assert told(changes(step(*BASE), step(*with_other("norm_1", "to_copy cast")))) == [
+    assert summary(changes(step(*BASE), step(*with_other("norm_1", "to_copy cast")))) == [
         ("renamed", "norm_1", "to_copy")
     ]
 
 
 def test_what_has_no_partner_appeared_or_vanished() -> None:
     """Each on its own."""
-    assert told(changes(step(*BASE), step(*BASE, "top_k routing"))) == [("appeared", None, "top_k")]
-    assert told(changes(step(*BASE, "top_k routing"), step(*BASE))) == [("vanished", "top_k", None)]
+    assert summary(changes(step(*BASE), step(*BASE, "top_k routing"))) == [("appeared", None, "top_k")]
+    assert summary(changes(step(*BASE, "top_k routing"), step(*BASE))) == [("vanished", "top_k", None)]
 
 
 def test_names_that_stay_but_are_called_more_or_less_are_said_so() -> None:
     """Two calls more; one less."""
     more = with_other("reduce", "reduce allreduce - 3")
-    assert told(changes(step(*BASE), step(*more))) == [("more calls", None, "reduce")] * 2
-    assert told(changes(step(*more), step(*with_other("reduce", "reduce allreduce - 2")))) == [
+    assert summary(changes(step(*BASE), step(*more))) == [("more calls", None, "reduce")] * 2
+    assert summary(changes(step(*more), step(*with_other("reduce", "reduce allreduce - 2")))) == [
         ("fewer calls", "reduce", None)
     ]
 
@@ -95,13 +98,13 @@ def test_a_name_that_took_another_role_is_a_change_of_both() -> None:
         "reduce allreduce",
         "norm_2 norm",
     )
-    assert sorted(told(changes(step(*BASE), after))) == [("renamed", "o", "q"), ("renamed", "q", "q_new")]
+    assert sorted(summary(changes(step(*BASE), after))) == [("renamed", "o", "q"), ("renamed", "q", "q_new")]
 
 
 def test_of_several_partners_the_most_similar_name_is_taken() -> None:
     """Template arguments of the same kernel rather than another kernel."""
     before, after = step("tile<1> gemm", "split<1> gemm"), step("split<2> gemm", "tile<2> gemm")
-    assert sorted(told(changes(before, after))) == [
+    assert sorted(summary(changes(before, after))) == [
         ("renamed", "split<1>", "split<2>"),
         ("renamed", "tile<1>", "tile<2>"),
     ]
@@ -113,13 +116,13 @@ def test_places_are_compared_each_with_itself() -> None:
         step("x norm", place=0) + step("y norm", place=1),
         step("x norm", place=1) + step("y norm", place=0),
     )
-    assert told(changes(before, after)) == [("renamed", "x", "y"), ("renamed", "y", "x")]
+    assert summary(changes(before, after)) == [("renamed", "x", "y"), ("renamed", "y", "x")]
 
 
 def test_all_reduces_of_another_kind_are_counted_in_a_sentence() -> None:
-    """Falling back is said of custom ones that became NCCL's; other changes of kind are named, and none of
+    """Only custom ones that became NCCL's fell back; other changes of kind are named, and none of
     name alone."""
     own, nccl = step("own allreduce - 2"), step("reduce allreduce - 2")
-    assert kind_sentences(changes(own, nccl)) == ["custom all-reduce fell back to NCCL in 2 calls of a step"]
-    assert kind_sentences(changes(nccl, own)) == ["NCCL all-reduce became custom in 2 calls of a step"]
+    assert kind_sentences(changes(own, nccl)) == ["custom all-reduce fell back to NCCL in 2 calls per step"]
+    assert kind_sentences(changes(nccl, own)) == ["NCCL all-reduce became custom in 2 calls per step"]
     assert kind_sentences(changes(nccl, step("reduce_2 allreduce - 2"))) == []

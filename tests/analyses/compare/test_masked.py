@@ -18,14 +18,14 @@ REST = Moved("GEMM", 8.765, 8.765, 0.175, "within noise", "within noise", 0.151,
 BEGIN = "cast fell by 40.1 ms; all-reduce is now 51.5 % (was 16 %)"
 
 
-def said(reduce: Moved = REDUCE, *, cast: Moved = CAST, is_same_batch: bool = True) -> str:
+def only_sentence(reduce: Moved = REDUCE, *, cast: Moved = CAST, is_same_batch: bool = True) -> str:
     """The sentence on the all-reduce."""
     return sentences([reduce, REST, cast], is_same_batch=is_same_batch)[0]
 
 
 def test_a_bottleneck_that_was_hidden_is_said_to_have_been_masked() -> None:
     """The sentence, word for word."""
-    assert said() == (
+    assert only_sentence() == (
         f"{BEGIN}, its ms, calls and exposed time unchanged within noise at the same batch: it was "
         "masked, not created"
     )
@@ -39,21 +39,24 @@ def test_a_bottleneck_that_was_hidden_is_said_to_have_been_masked() -> None:
         ({"change": "lower", "exposed_change": "lower"}, "its ms and its exposed time changed"),
         ({"calls_after": (127, 127, 127)}, "its calls changed"),
         ({"calls_after": (122, 123, 123)}, "its calls changed"),
-        ({"noise_ms": 2.0}, "noise of 2.000 ms hides what it did itself"),
+        ({"noise_ms": 2.0}, "noise of 2.000 ms hides any change of its own"),
         ({"change": "not judged"}, "too few steps to tell noise"),
     ],
 )
 def test_otherwise_only_its_share_rose(change: dict[str, Any], why: str) -> None:
-    """With the reason; nothing is said of masking."""
-    assert said(replace(REDUCE, **change)) == f"{BEGIN}: its share rose ({why})"
+    """With the reason; masking is not mentioned."""
+    assert only_sentence(replace(REDUCE, **change)) == f"{BEGIN}: its share rose ({why})"
 
 
 def test_another_batch_masks_nothing() -> None:
     """Other work may do the same."""
-    assert said(is_same_batch=False) == f"{BEGIN}: its share rose (the batch is not known to be the same)"
+    assert (
+        only_sentence(is_same_batch=False)
+        == f"{BEGIN}: its share rose (the batch is not known to be the same)"
+    )
 
 
-def test_where_nothing_fell_nothing_is_said() -> None:
+def test_where_nothing_fell_nothing_is_only_sentence() -> None:
     """A share that rises by its own growth is in the table."""
     assert sentences([REDUCE, replace(CAST, change="within noise")], is_same_batch=True) == []
 

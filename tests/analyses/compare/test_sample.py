@@ -106,7 +106,7 @@ def test_a_common_source_comes_before_the_one_with_most_steps() -> None:
 
 
 def test_without_a_common_phase_each_has_its_own() -> None:
-    """The verdict then says that they differ."""
+    """The verdict is then that they differ."""
     assert chosen([{DECODE: 5}, {PREFILL: 9}], ["a", "b"], None) == [DECODE, PREFILL]
 
 

@@ -1,4 +1,4 @@
-"""What a run's steps were asked to do."""
+"""The work of a run's steps."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ PROMPT = "execute_context_1(512)_generation_0(0)"
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """Runs `told` (described), `bare` (nothing said), `shrinks` (its batch shrinks), `prompts` (prefill)."""
-    folder = tmp_path_factory.mktemp("asked")
+    """Runs `described`, `bare` (nothing given), `shrinks` (its batch shrinks), `prompts` (prefill)."""
+    folder = tmp_path_factory.mktemp("workload")
     home = Home(folder / "home")
     home.ensure()
     facts = {"layers": 2, "tp": 2, "measured_tpot_ms": 9.05, "context_tokens": 300}
-    put(home, write(folder / "told", [STEP] * 6, label=FOUR), "told", facts)
+    put(home, write(folder / "described", [STEP] * 6, label=FOUR), "described", facts)
     put(home, write(folder / "bare", [STEP] * 6), "bare")
     built = StepBuilder()
     small: Kernels = [(name, ns // 100) for name, ns in STEP]
@@ -45,7 +45,7 @@ def work(home: Home, run: str, phase: str = "decode") -> Workload:
 
 def test_requests_are_counted_over_the_steps(home: Home) -> None:
     """Fewest, median, most and mean."""
-    assert work(home, "told").requests == (4.0, 4.0, 4.0, 4.0)
+    assert work(home, "described").requests == (4.0, 4.0, 4.0, 4.0)
     assert work(home, "shrinks").requests == (2.0, 2.0, 4.0, 2.8)
 
 
@@ -53,7 +53,7 @@ def test_prompts_have_tokens_and_decode_has_none(home: Home) -> None:
     """512 tokens of one request."""
     found = work(home, "prompts", "prefill")
     assert (found.requests, found.prompt_tokens) == ((1.0,) * 4, (512.0,) * 4)
-    assert work(home, "told").prompt_tokens == (0.0,) * 4
+    assert work(home, "described").prompt_tokens == (0.0,) * 4
 
 
 def test_graph_tokens_are_the_padded_size(home: Home) -> None:
@@ -62,8 +62,8 @@ def test_graph_tokens_are_the_padded_size(home: Home) -> None:
 
 
 def test_hardware_and_model_are_read_from_trace_and_description(home: Home) -> None:
-    """GPU, ranks, layers proven, facts said."""
-    found = work(home, "told")
+    """GPU, ranks, layers proven, given facts."""
+    found = work(home, "described")
     assert (found.gpu, found.world, found.ranks, found.layers, found.expert_layers) == (
         "NVIDIA H200",
         2,
@@ -77,12 +77,12 @@ def test_hardware_and_model_are_read_from_trace_and_description(home: Home) -> N
 
 def test_inflation_is_wall_over_the_measured_time(home: Home) -> None:
     """18.16 ms against 9.05 measured; unknown where nothing was measured."""
-    assert work(home, "told").inflation == pytest.approx(2.0, abs=0.02)
+    assert work(home, "described").inflation == pytest.approx(2.0, abs=0.02)
     assert work(home, "bare").inflation is None
 
 
 def test_what_nothing_tells_is_none(home: Home) -> None:
-    """No context in vLLM's markers, and none said."""
+    """No context in vLLM's markers, and none given."""
     assert work(home, "bare").context is None
 
 

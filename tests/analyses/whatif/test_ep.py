@@ -81,7 +81,7 @@ def test_sharing_experts_out_under_tensor_parallelism_changes_no_call() -> None:
 
 
 def test_all_reduces_grow_with_the_message() -> None:
-    """Before and removed follow the table from the traced size to the asked one."""
+    """Before and removed follow the table from the traced size to the wanted one."""
     curves = {
         "all_reduce": curve("all_reduce", (1, 78), (16, 156)),
         "all_to_all": curve("all_to_all", (1, 25), (16, 25)),

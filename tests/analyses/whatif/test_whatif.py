@@ -23,7 +23,9 @@ CLIFF = (
 )
 
 
-def asked(home: Home, mode: Mode, run: str = "x", table: str | None = None, **options: Any) -> list[Report]:
+def report_of(
+    home: Home, mode: Mode, run: str = "x", table: str | None = None, **options: Any
+) -> list[Report]:
     """The reports."""
     with reading(home) as con:
         return ep_reports(con, run, mode, table, **options)
@@ -38,7 +40,7 @@ def row(report: Report, tokens: int) -> dict[str, Any]:
 def test_the_moe_layers_all_reduce_for_two_exchanges(served: Home) -> None:
     """5 all-reduces of 7 us: one of them out, two all-to-alls in, each 12 us in the table and 6 as a kernel
     here."""
-    first, second = asked(served, "tp_attn_a2a")
+    first, second = report_of(served, "tp_attn_a2a")
     found = row(first, 1)
     assert (found["now_ms"], found["removed_ms"], found["added_ms_low"], found["added_ms_high"]) == (
         0.035,
@@ -62,7 +64,7 @@ def test_the_moe_layers_all_reduce_for_two_exchanges(served: Home) -> None:
 
 def test_all_all_reduces_for_a_gather_and_a_scatter(served: Home) -> None:
     """5 us each in; per global token of two ranks."""
-    found = row(asked(served, "dp_ep")[0], 1)
+    found = row(report_of(served, "dp_ep")[0], 1)
     assert (found["global_tokens"], found["removed_ms"], found["after_ms_low"], found["verdict"]) == (
         2,
         0.035,
@@ -70,25 +72,25 @@ def test_all_all_reduces_for_a_gather_and_a_scatter(served: Home) -> None:
         "EP wins",
     )
     assert (found["now_us_per_token"], found["after_us_per_token_high"]) == (17.5, 5.0)
-    exchanged = row(asked(served, "dp_ep", exchange="a2a")[0], 1)
+    exchanged = row(report_of(served, "dp_ep", exchange="a2a")[0], 1)
     assert exchanged["after_ms_high"] == 0.012
 
 
 def test_outside_the_table_is_refused_row_by_row(served: Home) -> None:
     """1024 tokens on each of two ranks reduce 2048: beyond the table, unless extrapolated."""
-    refused = row(asked(served, "dp_ep")[0], 1024)
+    refused = row(report_of(served, "dp_ep")[0], 1024)
     assert (refused["verdict"], refused["now_ms"]) == (
         "refused: all_reduce of that size is outside the table",
         None,
     )
-    first, _ = asked(served, "dp_ep", extrapolate=True)
+    first, _ = report_of(served, "dp_ep", extrapolate=True)
     assert row(first, 1024)["now_ms"] == 0.07
     assert any(note.startswith("EXTRAPOLATED") for note in first.notes)
 
 
 def test_experts_shared_out_alone_change_balance_alone(served: Home) -> None:
     """No call changes; the fullest rank's load is the given one, or the rule's."""
-    first, second = asked(served, "tp_ep", load=2.0)
+    first, second = report_of(served, "tp_ep", load=2.0)
     assert row(first, 1)["verdict"] == "same"
     found = row(second, 1)
     assert found["after_ms_low"] == found["now_ms"]
@@ -99,7 +101,7 @@ def test_experts_shared_out_alone_change_balance_alone(served: Home) -> None:
 def test_a_cliff_is_named_and_expert_parallelism_loses_there(served: Home, tmp_path: Path) -> None:
     """2 us at 1 token, 106 at 16: 3.3 times faster growth than bytes."""
     (tmp_path / "cliff.csv").write_text(CLIFF, encoding="utf-8")
-    first, _ = asked(served, "tp_attn_a2a", table=str(tmp_path / "cliff.csv"))
+    first, _ = report_of(served, "tp_attn_a2a", table=str(tmp_path / "cliff.csv"))
     assert any(
         note.startswith("CLIFF: all_to_all takes 2 us at 14336 bytes and 106 us at 229376: 3.3 times")
         for note in first.notes
@@ -110,7 +112,7 @@ def test_a_cliff_is_named_and_expert_parallelism_loses_there(served: Home, tmp_p
 
 
 def test_the_campaigns_own_answer_stands_beside_ours() -> None:
-    """Starting from 127 x 78 us it said 7.6 to 8.2 ms; the 1.26 ms that are not in it make 8.89 to 9.49 of
+    """Starting from 127 x 78 us it gave 7.6 to 8.2 ms; the 1.26 ms that are not in it make 8.89 to 9.49 of
     it."""
     curves = {"all_reduce": FLAT, "all_to_all": curve("all_to_all", (1, 25), (1024, 25))}
     (note,) = counted_note(
@@ -126,9 +128,7 @@ def test_a_table_without_ranks_is_said(tmp_path: Path, home: Home) -> None:
     serve(tmp_path, home, "late", table=TABLE.replace(",2,", ",,"))
     with reading(home) as con:
         first, _ = ep_reports(con, "late", "tp_attn_a2a")
-    assert any(
-        note == "the table does not say how many ranks took part: taken to be 2" for note in first.notes
-    )
+    assert any(note == "the table does not give the number of ranks: assuming 2" for note in first.notes)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_what_is_missing_is_a_refusal(
 ) -> None:
     """Each names what is missing."""
     with pytest.raises(UsageError, match=message):
-        asked(served, mode, run, **options)
+        report_of(served, mode, run, **options)
 
 
 def test_a_table_without_the_operation_is_a_refusal(served: Home, tmp_path: Path) -> None:
@@ -154,10 +154,10 @@ def test_a_table_without_the_operation_is_a_refusal(served: Home, tmp_path: Path
         "op,ranks,bytes,us\nall_reduce,2,14336,14\nall_to_all,8,14336,14\n", encoding="utf-8"
     )
     with pytest.raises(UsageError, match=r"few\.csv has no all_to_all of 2 ranks.*has those of 8 ranks"):
-        asked(served, "tp_attn_a2a", table=str(tmp_path / "few.csv"))
+        report_of(served, "tp_attn_a2a", table=str(tmp_path / "few.csv"))
     (tmp_path / "small.csv").write_text("op,bytes,us\nall_reduce,14,14\n", encoding="utf-8")
     with pytest.raises(UsageError, match=r"small\.csv: all_reduce of that size is outside the table"):
-        asked(served, "tp_ep", table=str(tmp_path / "small.csv"))
+        report_of(served, "tp_ep", table=str(tmp_path / "small.csv"))
 
 
 def test_experts_must_divide_and_unknown_ones_leave_communication_alone(tmp_path: Path, home: Home) -> None:
