@@ -31,9 +31,12 @@ settings.load_profile("default")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give the whole suite, with what it starts and kills, one temporary folder, and remove that at the end."""
+    """Give the whole suite, with what it starts and kills, one temporary folder, and remove that at the end.
+
+    Its name must not begin like a session's folder: another stepledger would remove it while it is empty.
+    """
     if not hasattr(config, "workerinput"):  # workers of pytest-xdist inherit it
-        folder = tempfile.mkdtemp(prefix="stepledger-tests-")
+        folder = tempfile.mkdtemp(prefix="tests-of-stepledger-")
         os.environ["TMPDIR"], tempfile.tempdir = folder, None
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
