@@ -166,7 +166,8 @@ def prepare(
         else ""
     )
     con.execute(
-        f"CREATE TABLE run_config AS SELECT {contract.select_list()} FROM (({contract.empty_query()}) {given})"
+        f"CREATE TABLE run_config AS SELECT {contract.select_list()} "
+        f"FROM (({contract.empty_query()}) {given})"
     )
     install_macros(con)
     rules.install(con)

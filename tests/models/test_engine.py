@@ -80,7 +80,7 @@ def test_dependencies_are_read_from_the_sql(write_models: WriteModels) -> None:
     }
 
 
-def test_a_circle_is_said(write_models: WriteModels) -> None:
+def test_a_circle_is_reported(write_models: WriteModels) -> None:
     """Models that need each other cannot be built, and are named."""
     write_models(marts__one="SELECT * FROM two", marts__two="SELECT * FROM one")
     with pytest.raises(ModelError, match=r"in a circle: .*one.*two|in a circle: .*two.*one"):
@@ -142,7 +142,7 @@ def test_a_build_writes_every_mart_as_its_contract_says(raw_run: Path, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "error", "said"),
+    ("wrong", "error", "message"),
     [
         (
             "SELECT * EXCLUDE (idle_ns) FROM ({sql})",
@@ -174,11 +174,11 @@ def test_a_result_that_breaks_its_contract_names_its_table(
     monkeypatch: pytest.MonkeyPatch,
     wrong: str,
     error: type[ModelError],
-    said: str,
+    message: str,
 ) -> None:
-    """The build fails with the exit code for models, and nobody sees the marts."""
+    """The build fails with the exit code for models, and no mart appears."""
     sql = next(m.sql for m in models() if m.name == "timeline")
     monkeypatch.setattr(engine, "models", _with("timeline", wrong.replace("{sql}", f"{sql}\n")))
-    with pytest.raises(error, match=said) as raised:
+    with pytest.raises(error, match=message) as raised:
         _build(raw_run, tmp_path / "marts")
     assert raised.value.exit_code is ExitCode.MODEL

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from pipeline.errors import UsageError
+from pipeline.lake.home import Home
 from pipeline.lake.query import run_query
 from pipeline.models.build import stale_runs
 from pipeline.models.markers import Marker, load_markers, marker_problems, own_markers, own_text
 from pipeline.models.rules import load_rules
 from tests.support.builders import StepBuilder, header, ingest_into, write_trace
-from pipeline.lake.home import Home
 from tests.support.tables import Row, build_all, evaluate, run_model
 
 COUNTS = (
@@ -58,16 +58,20 @@ STRINGS: list[tuple[str, str, str, tuple[int | None, ...]]] = [
     ("execute_new_0_cached_4", "vllm", "decode", (0, None, 4, None, None, None)),
     ("execute_new_2_cached_0", "vllm", "prefill", (2, None, 0, None, None, None)),
     ("execute_new_1_cached_4", "vllm", "mixed", (1, None, 4, None, None, None)),
-    ("execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55086sqsq32sqsk55086)", "vllm", "decode", (0, 0, 32, 32, 32, 55086)),
+    ("execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55086sqsq32sqsk55086)", "vllm", "decode",
+     (0, 0, 32, 32, 32, 55086)),
     (
-        "execute_8192_context_9(sq8155sk9001sqsq7sqsk7)_generation_37(sq37sk60000sqsq37sqsk60000)", "vllm", "mixed",
+        "execute_8192_context_9(sq8155sk9001sqsq7sqsk7)_generation_37(sq37sk60000sqsq37sqsk60000)", "vllm",
+        "mixed",
         (9, 8155, 37, 37, 8192, 60000),
     ),
     # SGLang
     ("step[DECODE bs=32]", "sglang", "decode", (None, None, 32, None, None, None)),
-    ("step[DECODE bs=64 g_sqsq=64 g_sqsk=70000 g_sk=70000]", "sglang", "decode", (None, None, 64, None, None, None)),
+    ("step[DECODE bs=64 g_sqsq=64 g_sqsk=70000 g_sk=70000]", "sglang", "decode", (None, None, 64, None, None,
+     None)),
     ("step[EXTEND bs=15 toks=15360]", "sglang", "prefill", (15, 15360, None, None, None, None)),
-    ("step[EXTEND bs=15 toks=15360 c_sqsq=1 c_sqsk=2]", "sglang", "prefill", (15, 15360, None, None, None, None)),
+    ("step[EXTEND bs=15 toks=15360 c_sqsq=1 c_sqsk=2]", "sglang", "prefill", (15, 15360, None, None, None,
+     None)),
     ("step[SPLIT_PREFILL bs=2]", "sglang", "prefill", (2, None, None, None, None, None)),
     ("step[MIXED bs=8]", "sglang", "mixed", NONE),
     ("step[MIXED bs=8 c=2 g=6 c_sq=512]", "sglang", "mixed", NONE),
@@ -79,12 +83,16 @@ STRINGS: list[tuple[str, str, str, tuple[int | None, ...]]] = [
     ("step[PREBUILT bs=1]", "sglang", "unknown", NONE),
     ("step[DLLM_EXTEND bs=1]", "sglang", "unknown", NONE),
     # TensorRT-LLM
-    ("[Executor] _forward_step 12: 0 ctx reqs, 8 gen reqs", "tensorrt_llm", "decode", (0, None, 8, None, None, None)),
-    ("[Executor] _forward_step: 1 ctx reqs, 0 gen reqs", "tensorrt_llm", "prefill", (1, None, 0, None, None, None)),
-    ("[Executor] _forward_step 7: 2 ctx reqs, 2048 ctx tokens, 6 gen reqs", "tensorrt_llm", "mixed", (2, 2048, 6, None, None, None)),
+    ("[Executor] _forward_step 12: 0 ctx reqs, 8 gen reqs", "tensorrt_llm", "decode", (0, None, 8, None,
+     None, None)),
+    ("[Executor] _forward_step: 1 ctx reqs, 0 gen reqs", "tensorrt_llm", "prefill", (1, None, 0, None, None,
+     None)),
+    ("[Executor] _forward_step 7: 2 ctx reqs, 2048 ctx tokens, 6 gen reqs", "tensorrt_llm", "mixed", (2,
+     2048, 6, None, None, None)),
     # ATOM
     ("decode[bs=117/128 tok=117 p=0 d=117]", "atom", "decode", (None, None, 117, 117, 128, None)),
-    ("decode[bs=4/8 tok=16 p=0 d=16 spec=3 sqsq=64 sqsk=9000 sk=9000]", "atom", "verify", (None, None, 4, 16, 8, None)),
+    ("decode[bs=4/8 tok=16 p=0 d=16 spec=3 sqsq=64 sqsk=9000 sk=9000]", "atom", "verify", (None, None, 4, 16,
+     8, None)),
     ("eager_decode[bs=3 tok=3]", "atom", "decode", (None, None, 3, 3, None, None)),
     ("prefill[bs=1 tok=1024 ctx=1024]", "atom", "prefill", (1, 1024, None, None, None, None)),
     ("dummy_decode[bs=8/8 tok=8]", "atom", "dummy", NONE),
@@ -103,11 +111,16 @@ def test_every_dialect_is_read(name: str, engine: str, phase: str, counts: tuple
 
 
 OTHERS = [
-    "nccl:all_reduce", "nccl:_all_gather_base", "gloo:barrier", "## Call CompiledFxGraph abcdef0123 ##", "Optimizer.step#AdamW.step",
-    "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "gpu_model_runner: forward", "gpu_model_runner: sample", "Forward", "Draft",
-    "scheduler.run_batch", "scheduler.recv_requests", "capture_graph_bs_8", "capture_16_FULL", "capture_32_DECODE", "execute_dummy_batch",
-    "execute_diffusion_1_1024x1024",  "Iteration Start: PyTorch Profiler", "PyTorch Profiler (0)", "Record Window End",
-    "ProfilerStep", "ProfilerStep#", "step[]", "step[decode bs=1]", "decode", "prefill", "execute_context_1", "my execute_new_0_cached_1",
+    "nccl:all_reduce", "nccl:_all_gather_base", "gloo:barrier", "## Call CompiledFxGraph abcdef0123 ##",
+    "Optimizer.step#AdamW.step",
+    "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "gpu_model_runner: forward",
+    "gpu_model_runner: sample", "Forward", "Draft",
+    "scheduler.run_batch", "scheduler.recv_requests", "capture_graph_bs_8", "capture_16_FULL",
+    "capture_32_DECODE", "execute_dummy_batch",
+    "execute_diffusion_1_1024x1024",  "Iteration Start: PyTorch Profiler", "PyTorch Profiler (0)",
+    "Record Window End",
+    "ProfilerStep", "ProfilerStep#", "step[]", "step[decode bs=1]", "decode", "prefill", "execute_context_1",
+    "my execute_new_0_cached_1",
     "[Executor] _forward_step", "",
 ]  # fmt: skip
 

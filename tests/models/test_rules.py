@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pytest
@@ -390,14 +389,16 @@ PAIRS = [
     (
         "fa3_mla",
         (
-            "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2, "
+            "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::C"
+            "ollectiveMainloopFwdSm90<2, "
             "cute::tuple<cute::C<1>, "
             "cute::C<1>, cute::C<1> >, cute::tuple<cute::C<64>, cute::C<64>, cute::C<64> >, 512, "
             "cutlass::bfloat16_t, float, cutlass::arch::Sm90, "
             "false, 1> > > >(flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<x> >::Params)"
         ),
         (
-            "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<(int)2, "
+            "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::C"
+            "ollectiveMainloopFwdSm90<(int)2, "
             "cute::tuple<cute::C<(int)1>, cute::C<(int)1>, cute::C<(int)1>>, cute::tuple<cute::C<(int)64>, "
             "cute::C<(int)64>, cute::C<(int)64>>, "
             "(int)512, "
@@ -516,12 +517,14 @@ PAIRS = [
     (
         "copy_direct",
         (
-            "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}::operator()() "
+            "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::Ten"
+            "sorIteratorBase&)::{lambda()#3}::operator()() "
             "const::{lambda()#7}::operator()() const::{lambda(float)#1}, std::array<char*, 2ul>, 4>(int, "
             "std::array<char*, 2ul>)"
         ),
         (
-            "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase &)::[lambda() (instance 3)]::"
+            "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::Ten"
+            "sorIteratorBase &)::[lambda() (instance 3)]::"
             "operator ()() const::[lambda() (instance 7)]::operator ()() const::[lambda(float) (instance "
             "1)], "
             "std::array<char *, (unsigned long)2>, (int)4>(int, T2)"
@@ -639,7 +642,7 @@ def test_quotes_in_a_pattern_are_no_sql(home: Home) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         ("[[rule", "not valid TOML"),
         ('rule = "nvjet"', "[[rule]]"),
@@ -674,15 +677,15 @@ def test_quotes_in_a_pattern_are_no_sql(home: Home) -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_rules_file_is_said(home: Home, text: str, said: str) -> None:
+def test_what_is_wrong_with_a_rules_file_is_reported(home: Home, text: str, problem: str) -> None:
     """A UsageError names the file, the rule by number and id, and what is wrong."""
     with pytest.raises(UsageError) as raised:
         load_rules(_write(home, text))
     assert str(raised.value).startswith("kernel_rules.toml: ")
-    assert said in str(raised.value)
+    assert problem in str(raised.value)
 
 
-def test_a_rules_file_that_is_no_text_is_said(home: Home) -> None:
+def test_a_rules_file_that_is_not_text_is_refused(home: Home) -> None:
     """Bytes that are not UTF-8 are the user's error, not a bug."""
     home.user_rules.write_bytes(b'\xff\xfe[[rule]]\nname = "\xe4"')
     with pytest.raises(UsageError, match=r"kernel_rules\.toml: not UTF-8"):
@@ -700,7 +703,7 @@ def _explained(home: Home, name: str, op: str | None = None) -> list[tuple[str, 
 
 
 def test_the_rule_that_claims_a_name_comes_first(home: Home) -> None:
-    """Behind it stand the rules that it beats, and those that would need an operator."""
+    """Then follow the rules it precedes, and those that would need an operator."""
     found = _explained(home, "nvjet_sm90_tst_64x8")
     assert found[0] == ("claims it", "nvjet")
     assert ("would need an operator like ^aten::(?:bmm|baddbmm)", "library_bmm") in found

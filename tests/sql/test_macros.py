@@ -32,7 +32,8 @@ NSYS_LAMBDA = (
         ("void moe::topk<(moe::Scoring)1, 128>(x)", "void moe::topk<(moe::Scoring)1, (int)128>(x)"),
         ("nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT", "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT"),
     ],
-    ids=["parameters", "numbers", "booleans", "brackets", "pointers", "lambdas", "void_inside", "functions", "enums", "bare"],
+    ids=["parameters", "numbers", "booleans", "brackets", "pointers", "lambdas", "void_inside", "functions",
+        "enums", "bare"],
 )  # fmt: skip
 def test_both_spellings_have_one_short_name(kineto: str, nsys: str) -> None:
     """What Kineto and nsys call the same kernel joins on short_name."""
@@ -41,7 +42,8 @@ def test_both_spellings_have_one_short_name(kineto: str, nsys: str) -> None:
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("f<1>(x)", "f<2>(x)"), ("f<int>(x)", "f<long>(x)"), ("f<(a::E)1>(x)", "f<(a::F)1>(x)"), ("f<void>(x)", "f<int>(x)"),
+    [("f<1>(x)", "f<2>(x)"), ("f<int>(x)", "f<long>(x)"), ("f<(a::E)1>(x)", "f<(a::F)1>(x)"), ("f<void>(x)",
+     "f<int>(x)"),
      (f"f<{LAMBDA}>(x)", f"f<{LAMBDA.replace('#1', '#2')}>(x)"), ("f<void const*>(x)", "f<char const*>(x)")],
 )  # fmt: skip
 def test_different_kernels_keep_different_short_names(one: str, other: str) -> None:

@@ -69,12 +69,12 @@ def scene_of(work: list[Work], number: int) -> Scene:
         requests = 3 * number + step + 1
         scene.step(1000 * (step + 1), 900, f"execute_context_0(0)_generation_{requests}({requests})")
     for i, w in enumerate(work):
-        told = (w.name, w.start_ns, w.dur_ns)
+        kernel = (w.name, w.start_ns, w.dur_ns)
         if w.by == UNRECORDED:
-            scene.unlaunched(told, device=w.device, stream=w.stream)
+            scene.unlaunched(kernel, device=w.device, stream=w.stream)
         else:
             begin = 500 if isinstance(w.by, str) else 1000 * (w.by + 1)
-            scene.launch(begin + i, told, device=w.device, stream=w.stream)
+            scene.launch(begin + i, kernel, device=w.device, stream=w.stream)
     return scene
 
 
@@ -143,7 +143,8 @@ def _step_terms(line: Line) -> dict[int, dict[str, int | None]]:
         start, end = starts[step], max(map(_ends, own[step]))
         mine = [at for at, activity in line.owner.items() if activity["step"] == step]
         found: dict[str, int | None] = {
-            "start_ns": start, "end_ns": end, "span_ns": end - start, "busy_ns": sum(a["dur_ns"] for a in own[step]), "exposed_ns": len(mine),
+            "start_ns": start, "end_ns": end, "span_ns": end - start,
+            "busy_ns": sum(a["dur_ns"] for a in own[step]), "exposed_ns": len(mine),
             "wall_ns": None, "exposed_outside_ns": None, "borrowed_ns": None, "gap_after_ns": None,
             "idle_inside_ns": _idle(line, start, end),
         }  # fmt: skip
@@ -313,11 +314,11 @@ def _read_and_built(folder: Path, events: list[dict[str, Any]]) -> duckdb.DuckDB
 def test_the_order_of_events_in_a_file_changes_nothing(work: list[Work], shuffle: random.Random) -> None:
     """The marts are the same, row by row, from a file whose events stand in another order."""
     events = _events(work)
-    told = []
+    found = []
     for _ in range(2):
         with TemporaryDirectory() as folder, _read_and_built(Path(folder), events) as con:
-            told.append(
+            found.append(
                 {table: rows(con, f"SELECT * FROM {table} ORDER BY ALL") for table in contracts("marts")}
             )
         shuffle.shuffle(events)
-    assert told[0] == told[1]
+    assert found[0] == found[1]

@@ -1,4 +1,4 @@
-"""Kernels told by what they are, in order: rows of int_activity and int_activity_step for tests of steps and
+"""Kernels by kind, in order: rows of int_activity and int_activity_step for tests of steps and
 layers."""
 
 from __future__ import annotations
@@ -9,12 +9,18 @@ from typing import Any
 from tests.support.tables import Row, Tables, run_model
 
 RULE = {
-    "embed": "embedding_lookup", "norm": "rms_norm", "gemm": "nvjet", "splitk": "split_k_reduce", "rope": "rope", "cache": "mla_cache",
-    "attention": "fa2_forward", "mla": "fa3_mla", "combine": "fa3_combine", "indexer": "indexer_logits", "allreduce": "nccl_all_reduce",
-    "activation": "act_and_mul", "topk": "grouped_topk", "align": "moe_align", "expert": "marlin_moe", "sum": "moe_sum",
-    "sample": "argmax", "cast": "inductor_cast", "fill": "torch_fill", "backward": "fa_backward", "strange": "unclassified",
-    "fused": "allreduce_residual_norm", "fused_a": "fused_a_gemm", "gather": "nccl_all_gather", "scatter": "nccl_reduce_scatter",
-    "exchange": "nccl_sendrecv_all_to_all", "ep_dispatch": "ep_dispatch", "ep_combine": "ep_combine", "send": "nccl_sendrecv",
+    "embed": "embedding_lookup", "norm": "rms_norm", "gemm": "nvjet", "splitk": "split_k_reduce",
+    "rope": "rope", "cache": "mla_cache",
+    "attention": "fa2_forward", "mla": "fa3_mla", "combine": "fa3_combine", "indexer": "indexer_logits",
+    "allreduce": "nccl_all_reduce",
+    "activation": "act_and_mul", "topk": "grouped_topk", "align": "moe_align", "expert": "marlin_moe",
+    "sum": "moe_sum",
+    "sample": "argmax", "cast": "inductor_cast", "fill": "torch_fill", "backward": "fa_backward",
+    "strange": "unclassified",
+    "fused": "allreduce_residual_norm", "fused_a": "fused_a_gemm", "gather": "nccl_all_gather",
+    "scatter": "nccl_reduce_scatter",
+    "exchange": "nccl_sendrecv_all_to_all", "ep_dispatch": "ep_dispatch", "ep_combine": "ep_combine",
+    "send": "nccl_sendrecv",
 }  # fmt: skip
 """Short words for kinds of kernels, and a rule that files them."""
 
@@ -28,7 +34,7 @@ HEAD = "norm gemm sample"
 
 @dataclass
 class Sequence:
-    """Kernels on one device, 10 ns each and 5 ns apart unless told otherwise, told in words of RULE
+    """Kernels on one device, 10 ns each and 5 ns apart by default, in words of RULE
     (`word:name` gives a name)."""
 
     now_ns: int = 1_000
@@ -48,8 +54,10 @@ class Sequence:
             if number == 0 or not graph:
                 self.launches += 1
             row = {
-                "trace_id": self.trace_id, "device": self.device, "activity_id": len(self.kernels), "rule_id": RULE[kind], "name": name or kind,
-                "start_ns": self.now_ns, "end_ns": self.now_ns + 10, "dur_ns": 10, "correlation": self.launches, "launch_ns": self.launches,
+                "trace_id": self.trace_id, "device": self.device, "activity_id": len(self.kernels),
+                "rule_id": RULE[kind], "name": name or kind,
+                "start_ns": self.now_ns, "end_ns": self.now_ns + 10, "dur_ns": 10,
+                "correlation": self.launches, "launch_ns": self.launches,
                 "is_graph": graph,
             }  # fmt: skip
             self.kernels.append(row | fields)

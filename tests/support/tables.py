@@ -25,8 +25,10 @@ Tables = Mapping[str, Iterable[Row]]
 Result = list[tuple[Any, ...]]
 
 DEFAULTS: dict[str, Any] = {
-    "run_id": "run", "source": "kineto", "trace_id": "t", "device": 0, "stream": 7, "pid": 1, "tid": 1, "kind": "kernel",
-    "side": "cpu", "is_open": False, "is_graph": False, "is_complete": True, "confidence": 1.0, "method": "annotation",
+    "run_id": "run", "source": "kineto", "trace_id": "t", "device": 0, "stream": 7, "pid": 1, "tid": 1,
+    "kind": "kernel",
+    "side": "cpu", "is_open": False, "is_graph": False, "is_complete": True, "confidence": 1.0,
+    "method": "annotation",
 }  # fmt: skip
 """What a row has in a column that the test does not name; all other columns are NULL."""
 
@@ -129,7 +131,7 @@ def build_all(
 
 @dataclass
 class Scene:
-    """One trace told as raw rows: steps on the CPU, and work on the GPU with the calls that launched it."""
+    """One trace as raw rows: steps on the CPU, and work on the GPU with the calls that launched it."""
 
     trace_id: str = "t"
     rank: int | None = 0
@@ -195,7 +197,8 @@ class Scene:
         ]
         trace = {"trace_id": self.trace_id, "rank": self.rank, "source": self.source} | self.facts
         return {
-            "raw.trace": [trace], "raw.annotation": self.notes, "raw.launch": self.calls, "raw.cpu_op": self.operators,
+            "raw.trace": [trace], "raw.annotation": self.notes, "raw.launch": self.calls,
+            "raw.cpu_op": self.operators,
             "raw.gpu_activity": numbered,
         }  # fmt: skip
 
@@ -205,7 +208,8 @@ def few_rules() -> RuleSet:
     """Our rules for the handful of names that scenes use: a build with all of them takes three times as
     long."""
     used = {
-        "nvjet", "nccl_all_reduce", "marlin_moe", "memcpy_htod", "memcpy_dtoh", "memset", "torch_reduce", "torch_fill", "allreduce_residual_norm",
+        "nvjet", "nccl_all_reduce", "marlin_moe", "memcpy_htod", "memcpy_dtoh", "memset", "torch_reduce",
+        "torch_fill", "allreduce_residual_norm",
         "moe_sum_after_experts", "moe_zero_fill",
     }  # fmt: skip
     return RuleSet(tuple(rule for rule in load_rules().rules if rule.id in used), "few")
@@ -213,7 +217,7 @@ def few_rules() -> RuleSet:
 
 def build_scenes(*scenes: Scene, wanted: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
     """A connection in which every model, or those wanted, is built from these traces, with few_rules."""
-    told = [scene.tables() for scene in scenes]
+    made = [scene.tables() for scene in scenes]
     return build_all(
-        {table: [row for tables in told for row in tables[table]] for table in told[0]}, few_rules(), wanted
+        {table: [row for tables in made for row in tables[table]] for table in made[0]}, few_rules(), wanted
     )

@@ -10,7 +10,7 @@ Call = dict[str, Any]
 
 
 def call(step: int, **fields: Any) -> Call:
-    """One all-reduce behind layer 3's experts, of 10 ns, unless told otherwise."""
+    """One all-reduce after layer 3's experts, of 10 ns by default."""
     made = {
         "step": step,
         "category": "allreduce",
@@ -52,7 +52,7 @@ def test_a_step_without_such_a_call_counts_as_0() -> None:
 
 
 def test_kinds_and_positions_are_apart() -> None:
-    """Custom beside NCCL, behind attention beside behind experts, a logits gather by its role."""
+    """Custom beside NCCL, after attention beside after experts, a logits gather by its role."""
     calls = [
         call(0),
         call(0, subcategory="custom"),
@@ -71,12 +71,14 @@ def test_shapes_of_steps_are_apart() -> None:
     steps: list[Row] = [
         {"step": 0, "phase": "decode", "graph_launches": 1, "graph_tokens": 4},
         {"step": 1, "phase": "decode", "graph_launches": 1, "graph_tokens": 8},
-        {"step": 2, "phase": "decode", "graph_launches": 0, "graph_tokens": 4}, {"step": 3, "phase": "prefill", "graph_launches": 0},
+        {"step": 2, "phase": "decode", "graph_launches": 0, "graph_tokens": 4}, {"step": 3,
+            "phase": "prefill", "graph_launches": 0},
         {"step": 4, "phase": "decode", "graph_launches": 1, "graph_tokens": 4, "is_complete": False},
     ]  # fmt: skip
     found = audit([call(step) for step in range(5)], "phase, is_complete, graph_tokens, steps", steps)
     assert found == [
-        ("decode", False, 4, 1), ("decode", True, 4, 1), ("decode", True, 8, 1), ("decode", True, None, 1), ("prefill", True, None, 1),
+        ("decode", False, 4, 1), ("decode", True, 4, 1), ("decode", True, 8, 1), ("decode", True, None, 1),
+        ("prefill", True, None, 1),
     ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from tests.support.wire import OPS, algbw_gbps, busbw_gbps, wire_bytes, wire_fac
 
 def tables(*calls: dict[str, Any], config: Row | None = None) -> dict[str, list[Row]]:
     """Calls with a size (`op`, `bytes`, `ranks`, `kind`, `algorithm`), a duration and perhaps a floor, in
-    complete steps unless said otherwise."""
+    complete steps by default."""
     sized: list[Row] = []
     made: list[Row] = []
     steps: dict[int, Row] = {}
@@ -22,9 +22,11 @@ def tables(*calls: dict[str, Any], config: Row | None = None) -> dict[str, list[
         sized.append(
             key
             | {
-                "op": call.get("op", "all_reduce"), "kind": call.get("kind", "nccl"), "algorithm": call.get("algorithm", "convention"),
+                "op": call.get("op", "all_reduce"), "kind": call.get("kind", "nccl"),
+                "algorithm": call.get("algorithm", "convention"),
                 "group_size": call.get("ranks", 2), "in_bytes": size, "out_bytes": call.get("out", size),
-                "size_bytes": None if size is None else max(size, call.get("out", size)), "size_source": call.get("size_source"),
+                "size_bytes": None if size is None else max(size, call.get("out", size)),
+                "size_source": call.get("size_source"),
             }
         )  # fmt: skip
         floor = call.get("floor")
@@ -34,7 +36,8 @@ def tables(*calls: dict[str, Any], config: Row | None = None) -> dict[str, list[
         made.append(
             key
             | {
-                "step": step, "phase": "decode" if step is not None else "unknown", "dur_ns": call["dur"], "floor_ns": floor,
+                "step": step, "phase": "decode" if step is not None else "unknown", "dur_ns": call["dur"],
+                "floor_ns": floor,
                 "wait_ns": None if floor is None else call["dur"] - floor, "flag": call.get("flag"),
             }
         )  # fmt: skip
@@ -73,7 +76,8 @@ def test_steps_that_are_not_complete_do_not_count() -> None:
 def test_factor_of_each_operation() -> None:
     """One-shot all-reduces send a copy to every other rank; a name that proves no algorithm has no factor."""
     kinds = [
-        ("all_reduce", "one_shot"), ("all_reduce", "two_shot"), ("all_reduce", "unknown"), ("all_to_all", "convention"), ("send_recv", "convention"),
+        ("all_reduce", "one_shot"), ("all_reduce", "two_shot"), ("all_reduce", "unknown"),
+        ("all_to_all", "convention"), ("send_recv", "convention"),
     ]  # fmt: skip
     calls = [
         {"op": op, "algorithm": algorithm, "bytes": 1000, "ranks": 4, "dur": 1000} for op, algorithm in kinds

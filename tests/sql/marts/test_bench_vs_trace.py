@@ -8,9 +8,12 @@ import pytest
 
 from tests.support.tables import run_model
 
-TRACE = {"phase": "decode", "op": "all_reduce", "kind": "nccl", "algorithm": "convention", "ranks": 2, "in_bytes": 14336, "out_bytes": 14336,
-         "calls": 5, "us_p50": 7.5, "floor_us": 7.3, "floor_source": "last rank", "wait_share": 0.1}  # fmt: skip
-BENCH = {"bench_id": "b", "file_name": "f.csv", "line": 2, "op": "all_reduce", "mode": "graph", "measured": "wall", "bytes": 14336,
+TRACE = {"phase": "decode", "op": "all_reduce", "kind": "nccl", "algorithm": "convention", "ranks": 2,
+    "in_bytes": 14336, "out_bytes": 14336,
+         "calls": 5, "us_p50": 7.5, "floor_us": 7.3, "floor_source": "last rank",
+         "wait_share": 0.1}  # fmt: skip
+BENCH = {"bench_id": "b", "file_name": "f.csv", "line": 2, "op": "all_reduce", "mode": "graph",
+    "measured": "wall", "bytes": 14336,
          "bytes_of": "input", "us": 11.8}  # fmt: skip
 
 
@@ -59,5 +62,5 @@ def test_only_the_same_is_compared(trace: dict[str, Any], bench: dict[str, Any])
     ],
 )
 def test_what_is_known_must_agree(trace: dict[str, Any], bench: dict[str, Any]) -> None:
-    """Unknown ranks match any, and bytes of nobody match where both sides have one size."""
+    """Unknown ranks match any, and bytes of an unknown buffer match where both buffers have one size."""
     assert beside(trace, bench) == [(2,)]

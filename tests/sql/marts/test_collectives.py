@@ -29,7 +29,7 @@ def con(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyCon
 
 
 def test_waits_are_those_planted_and_nothing_else(con: duckdb.DuckDBPyConnection) -> None:
-    """Every call that is not listed waited 0 ns; who came last is told, though its clock is ahead."""
+    """Every call that is not listed waited 0 ns; the last rank is known, though its clock is ahead."""
     found = rows(
         con,
         (
@@ -46,7 +46,7 @@ def test_waits_are_those_planted_and_nothing_else(con: duckdb.DuckDBPyConnection
     ]
 
 
-def test_the_floor_is_what_a_call_takes_where_nobody_is_waited_for(con: duckdb.DuckDBPyConnection) -> None:
+def test_the_floor_is_what_a_call_takes_on_the_last_rank(con: duckdb.DuckDBPyConnection) -> None:
     """On every call of every rank; here the shortest over ranks is the same."""
     assert rows(con, "SELECT DISTINCT floor_ns, min_over_ranks_ns FROM collectives") == [(FLOOR_NS, FLOOR_NS)]
 
@@ -64,8 +64,10 @@ def test_starts_are_aligned_by_the_clocks(con: duckdb.DuckDBPyConnection) -> Non
 
 def test_positions_are_in_words(con: duckdb.DuckDBPyConnection) -> None:
     """Before the first layer, in each layer, after the last."""
-    assert [row[0] for row in rows(con, "SELECT DISTINCT position, place FROM collectives ORDER BY place")] == [
-        "before the first layer", "layer 0 after attention", "layer 0 after MLP", "layer 1 after attention", "layer 1 after MLP",
+    assert [row[0] for row in rows(con,
+        "SELECT DISTINCT position, place FROM collectives ORDER BY place")] == [
+        "before the first layer", "layer 0 after attention", "layer 0 after MLP", "layer 1 after attention",
+        "layer 1 after MLP",
         "after the last layer",
     ]  # fmt: skip
 
@@ -143,10 +145,11 @@ def test_programmatic_launch_is_flagged() -> None:
 
 
 def test_of_equal_arrivals_the_shorter_call_is_the_floor() -> None:
-    """So that no rank is said to have waited less than nothing."""
+    """So that no rank has a negative wait."""
     made: list[Row] = [
         {
-            "trace_id": f"t{rank}", "activity_id": 1, "rank": rank, "recording": "r", "match_id": 0, "members": "0,1", "communicator": "0,1",
+            "trace_id": f"t{rank}", "activity_id": 1, "rank": rank, "recording": "r", "match_id": 0,
+            "members": "0,1", "communicator": "0,1",
             "call": 0, "start_ns": 100, "dur_ns": 50 + rank, "end_ns": 150 + rank,
         }
         for rank in (0, 1)
@@ -160,7 +163,8 @@ def test_of_equal_arrivals_the_shorter_call_is_the_floor() -> None:
         {"trace_id": row["trace_id"], "members": "0,1", "offset_ns": 0, "residual_ns": 0} for row in made
     ]
     tables: dict[str, list[Row]] = {
-        "int_collective": place, "int_matched_call": made, "rank_clock": clock, "stg_trace": [{"trace_id": "t0"}, {"trace_id": "t1"}],
+        "int_collective": place, "int_matched_call": made, "rank_clock": clock,
+        "stg_trace": [{"trace_id": "t0"}, {"trace_id": "t1"}],
     }  # fmt: skip
     assert run_model("collectives", tables, "floor_ns, wait_ns, last_rank, is_jitter", "wait_ns") == [
         (50, 0, 0, True),
@@ -170,7 +174,7 @@ def test_of_equal_arrivals_the_shorter_call_is_the_floor() -> None:
 
 @pytest.mark.parametrize(("wait_ns", "is_jitter"), [(2_099, True), (2_100, False)])
 def test_jitter_is_a_wait_under_two_us_and_the_residual(wait_ns: int, is_jitter: bool) -> None:
-    """With clocks uncertain by 100 ns, 2.1 us is the first wait that is told."""
+    """With clocks uncertain by 100 ns, 2.1 us is the first wait that counts."""
     rank: dict[str, Any] = {
         "activity_id": 1,
         "recording": "r",
@@ -202,6 +206,7 @@ def test_jitter_is_a_wait_under_two_us_and_the_residual(wait_ns: int, is_jitter:
         {"trace_id": f"t{n}", "members": "0,1", "offset_ns": 0, "residual_ns": 100 * n} for n in (0, 1)
     ]
     tables: dict[str, list[Row]] = {
-        "int_collective": place, "int_matched_call": [first, last], "rank_clock": clock, "stg_trace": [{"trace_id": "t0"}, {"trace_id": "t1"}],
+        "int_collective": place, "int_matched_call": [first, last], "rank_clock": clock,
+        "stg_trace": [{"trace_id": "t0"}, {"trace_id": "t1"}],
     }  # fmt: skip
     assert run_model("collectives", tables, "wait_ns, is_jitter", "wait_ns DESC")[0] == (wait_ns, is_jitter)

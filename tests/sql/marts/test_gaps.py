@@ -54,7 +54,7 @@ def test_inside_a_replay_the_host_is_not_late() -> None:
 def test_the_host_is_late_when_its_call_came_after_the_device_went_empty(
     launch_ns: int | None, late: bool | None
 ) -> None:
-    """The call that launched what ended the gap decides; without its record nobody knows."""
+    """The call that launched what ended the gap decides; without its record it is unknown."""
     made = Sequence().run("gemm", gap_ns=50, launch_ns=500).run("gemm", launch_ns=launch_ns)
     assert _gaps(made, "place, is_host_late") == [("between_launches", late)]
 
@@ -97,7 +97,8 @@ def test_the_phase_is_that_of_the_step_before() -> None:
 @pytest.mark.parametrize(
     ("dur_ns", "size_class"),
     [
-        (1, "under 1 us"), (999, "under 1 us"), (1_000, "1 to 10 us"), (9_999, "1 to 10 us"), (10_000, "10 to 100 us"),
+        (1, "under 1 us"), (999, "under 1 us"), (1_000, "1 to 10 us"), (9_999, "1 to 10 us"),
+        (10_000, "10 to 100 us"),
         (100_000, "100 us to 1 ms"), (999_999, "100 us to 1 ms"), (1_000_000, "1 ms and more"),
     ],
 )  # fmt: skip

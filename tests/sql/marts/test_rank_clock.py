@@ -12,7 +12,8 @@ def clocks(*ends: list[int], refusal: str | None = None, rank: int = 0) -> list[
     from `rank`."""
     calls: list[Row] = [
         {
-            "trace_id": f"t{number}", "rank": rank + number, "members": "all", "recording": "r", "communicator": "all", "match_id": 0,
+            "trace_id": f"t{number}", "rank": rank + number, "members": "all", "recording": "r",
+            "communicator": "all", "match_id": 0,
             "call": call, "end_ns": end, "refusal": refusal,
         }
         for number, of_rank in enumerate(ends)

@@ -41,7 +41,8 @@ def test_methods_that_find_the_same_steps_agree() -> None:
     """Annotation, replays and kernel order with the same count: all agree."""
     found = _methods(steps=_steps(16, graphs=16), markers=16, replays=16, pattern=16)
     assert found == [
-        ("annotation", 16, 16, True, 16, True), ("graph", 16, 16, False, 16, True), ("pattern", 16, 16, False, 16, True),
+        ("annotation", 16, 16, True, 16, True), ("graph", 16, 16, False, 16, True),
+        ("pattern", 16, 16, False, 16, True),
     ]  # fmt: skip
 
 
@@ -89,7 +90,7 @@ def test_steps_without_work_are_counted_apart() -> None:
 
 
 def test_the_method_in_use_is_said() -> None:
-    """Without annotations the replays make the steps, and kernel order is held against them."""
+    """Without annotations the replays make the steps, and kernel order is compared with them."""
     found = _methods(steps=_steps(4, graphs=4, method="graph"), replays=4, pattern=4)
     assert found == [("graph", 4, 4, True, 4, True), ("pattern", 4, 4, False, 4, True)]
 

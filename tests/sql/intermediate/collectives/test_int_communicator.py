@@ -30,7 +30,8 @@ def communicator(
     ]
     tables: dict[str, list[dict[str, Any]]] = {
         "int_collective": [made], "int_recording": [{"recording": "r", "rank": 0}], "int_rank_group": rows,
-        "raw.gpu_activity": [{"activity_id": 1} | argument] if argument else [], "run_config": [config] if config else [],
+        "raw.gpu_activity": [{"activity_id": 1} | argument] if argument else [],
+        "run_config": [config] if config else [],
     }  # fmt: skip
     return run_model("int_communicator", tables, "members, communicator, group_size, group_source")[0]
 
@@ -39,7 +40,7 @@ BOTH = {"tp": "0,1", "ep": "0,1,2,3"}
 
 
 def test_arguments_say_it() -> None:
-    """The ranks and the group's name, as torch records them, before any group that was said."""
+    """The ranks and the group's name, as torch records them, before any given group."""
     argument = {"process_group_ranks": "[0, 1]", "process_group": "3", "group_size": 2}
     assert communicator(argument, BOTH) == ("0,1", "0,1 3", 2, "arguments")
 

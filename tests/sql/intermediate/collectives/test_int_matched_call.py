@@ -10,8 +10,8 @@ from tests.support.tables import Row, run_model
 
 @dataclass
 class Ranks:
-    """Calls of ranks 0, 1, ... in one matched step, each told as category/kind, with members '0,1' unless
-    told otherwise."""
+    """Calls of ranks 0, 1, ... in one matched step, each given as category/kind, with members '0,1' by
+    default."""
 
     calls: list[list[str]]
     recording: str | None = "r"
@@ -47,7 +47,8 @@ class Ranks:
             for number, word in enumerate(calls):
                 category, _, kind = word.partition("/")
                 call: dict[str, Any] = {
-                    "activity_id": number, "step": self.step, "category": category, "subcategory": kind or None, "start_ns": number,
+                    "activity_id": number, "step": self.step, "category": category,
+                    "subcategory": kind or None, "start_ns": number,
                     "is_half": self.half, "part": self.where.get((rank, number), "after_moe"),
                 }  # fmt: skip
                 made["int_collective"].append(trace | call)

@@ -64,7 +64,7 @@ def test_without_a_graph_the_scheduled_tokens_are_reduced() -> None:
 
 
 def test_without_a_hidden_size_nothing_is_said() -> None:
-    """Nobody said how wide the model is: no row."""
+    """The hidden size is unknown: no row."""
     assert _sizes(hidden=None) == []
 
 

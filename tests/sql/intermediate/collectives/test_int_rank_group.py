@@ -10,7 +10,7 @@ Found = dict[tuple[int, str], tuple[str, int, str]]
 
 
 def groups(
-    ranks: int, *, world: int = 0, named: list[tuple[int, int, int]] | None = None, **said: Any
+    ranks: int, *, world: int = 0, named: list[tuple[int, int, int]] | None = None, **given: Any
 ) -> Found:
     """Members, size and source by rank and purpose; `named`: data-, pipeline- and tensor-parallel rank in
     each file's name."""
@@ -20,13 +20,13 @@ def groups(
     ]
     for row, (dp, pp, tp) in zip(rows, named or [], strict=False):
         row |= {"dp_rank": dp, "pp_rank": pp, "tp_rank": tp}
-    tables = {"int_recording": rows} | ({"run_config": [said]} if said else {})
+    tables = {"int_recording": rows} | ({"run_config": [given]} if given else {})
     found = run_model("int_rank_group", tables, "rank, purpose, members, group_size, group_source")
     return {(rank, purpose): (members, size, source) for rank, purpose, members, size, source in found}
 
 
 def test_two_ranks_leave_one_possibility() -> None:
-    """Nothing need be said."""
+    """No run_config is needed."""
     assert set(groups(2).values()) == {("0,1", 2, "only two ranks")}
     assert {purpose for _, purpose in groups(2)} == {"tp", "ep", "any"}
 

@@ -61,7 +61,7 @@ def test_sampling_behind_the_annotation_belongs_to_the_step() -> None:
 
 
 def test_steps_found_by_kernel_order_place_no_launch() -> None:
-    """Steps by pattern begin in GPU time, so launches are not held against them."""
+    """Steps by pattern begin in GPU time, so launches are not compared with them."""
     assert _steps(_call(1, 150), begun=[{"step": 0, "start_ns": 100, "method": "pattern"}])[1][::2] == (
         None,
         "no_marker",

@@ -16,7 +16,7 @@ def _call(correlation: int, launch_ns: int, activities: int = 1, **fields: objec
 
 
 def _kernels(first: int, launch_ns: int, words: str) -> tuple[list[Row], list[Row]]:
-    """Eager calls, one a kernel and 1 ns apart, told in words of RULE."""
+    """Eager calls, one per kernel and 1 ns apart, in words of RULE."""
     calls = [_call(first + i, launch_ns + i)[0] for i, _ in enumerate(words.split())]
     rules: list[Row] = [
         {

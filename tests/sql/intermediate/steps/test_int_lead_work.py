@@ -10,9 +10,11 @@ def lead(sequence: Sequence, refusal: str | None = None, **exposed: int) -> list
     """(place, category, ns) of the step; `exposed`: exposed time of kernels by name, else their duration."""
     calls = [row for row in sequence.kernels if row["rule_id"].startswith("nccl")]
     tables: dict[str, list[Row]] = sequence.tables() | {
-        "int_exposed": [{k: row[k] for k in ("trace_id", "activity_id")} | {"exposed_ns": exposed.get(row["name"], 10)} for row in sequence.kernels],
+        "int_exposed": [{k: row[k] for k in ("trace_id",
+            "activity_id")} | {"exposed_ns": exposed.get(row["name"], 10)} for row in sequence.kernels],
         "int_collective": [
-            {k: row[k] for k in ("trace_id", "activity_id", "start_ns", "end_ns")} | {"step": 0, "place": place, "is_half": False}
+            {k: row[k] for k in ("trace_id", "activity_id", "start_ns", "end_ns")} | {"step": 0,
+                "place": place, "is_half": False}
             for place, row in enumerate(calls)
         ],
         "int_matched_call": [{"trace_id": "t", "step": 0, "refusal": refusal}],
@@ -34,7 +36,7 @@ def test_nothing_is_said_before_the_first_collective() -> None:
     assert lead(Sequence().run("gemm gemm allreduce")) == []
 
 
-def test_hidden_work_makes_nobody_late() -> None:
+def test_hidden_work_makes_no_rank_late() -> None:
     """Only the exposed time counts: what ran beside other kernels did not add to the time."""
     found = lead(Sequence().run("allreduce gemm:wide gemm:hidden allreduce"), hidden=0)
     assert found == [(1, "gemm", 10), (1, "idle", 25)]

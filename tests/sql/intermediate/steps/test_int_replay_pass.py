@@ -93,7 +93,7 @@ def test_a_smaller_batch_of_the_same_model_is_a_step() -> None:
 
 
 def test_without_attention_the_size_of_replays_decides() -> None:
-    """Graphs that hold no known attention are told apart by their number of activities."""
+    """Graphs that hold no known attention are distinguished by their number of activities."""
     made = Sequence()
     for _ in range(2):
         made.run("cache gemm gemm gemm gemm gemm gemm gemm", graph=True).run("cache gemm", graph=True)

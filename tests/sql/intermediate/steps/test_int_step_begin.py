@@ -34,7 +34,7 @@ def test_annotations_beat_replays_and_kernel_order() -> None:
 
 
 def test_replays_beat_kernel_order() -> None:
-    """Without annotations graph replays begin the steps; nothing is said of requests."""
+    """Without annotations graph replays begin the steps; requests are unknown."""
     assert _begun(replay_pass=[REPLAY], pattern_pass=[PATTERN]) == [(None, 0, "graph", 110, 0.8, None, None)]
 
 

@@ -79,7 +79,7 @@ def test_other_kernels_are_not_lost_ones() -> None:
 
 
 def test_fewer_than_three_peers_judge_nothing() -> None:
-    """Of two steps nobody can say which is whole."""
+    """Of two steps it is unknown which is intact."""
     assert _lost(STEP, "gemm") == []
 
 
@@ -129,7 +129,7 @@ def test_peers_are_found_over_ranks() -> None:
 
 
 def test_steps_found_by_kernel_order_are_peers_whatever_their_phase() -> None:
-    """A step cut short has no phase where kernel order found it, and is still held against the whole ones."""
+    """A shortened step has no phase where kernel order found it, and is compared with the intact ones."""
     made = Sequence()
     begun: list[Row] = []
     for number in range(4):

@@ -113,7 +113,7 @@ def test_steps_are_numbered_by_time_in_each_trace() -> None:
 
 
 def test_nested_repeats_are_dropped() -> None:
-    """A marker inside another on the same thread is the same step told twice."""
+    """A marker inside another on the same thread is the same step again."""
     outer, inner = "execute_context_0(0)_generation_1(1)", "execute_new_0_cached_1"
     notes = [_note(outer, 0, 100), _note(inner, 0, 90), _note(inner, 10, 100), _note(outer, 100, 200)]
     assert run_model("int_step_marker", {"stg_annotation": notes}, "step, label, start_ns, end_ns") == [

@@ -110,7 +110,8 @@ def test_a_split_k_reduce_goes_with_its_gemm() -> None:
     ]
     block = "norm gemm splitk attention gemm norm gemm splitk activation gemm"
     assert _second(block) == [
-        ("gemm", None), ("splitk", None), ("gemm", "o_proj"), ("gemm", "dense_mlp"), ("splitk", "dense_mlp"), ("gemm", "dense_mlp"),
+        ("gemm", None), ("splitk", None), ("gemm", "o_proj"), ("gemm", "dense_mlp"), ("splitk", "dense_mlp"),
+        ("gemm", "dense_mlp"),
     ]  # fmt: skip
 
 
@@ -153,12 +154,12 @@ def test_without_a_kv_write_the_gemm_before_mla_is_unproven() -> None:
 
 
 def test_without_a_norm_behind_attention_nothing_is_o_proj() -> None:
-    """Attention and MLP cannot be told apart in a block with one norm, so its GEMMs have no role."""
+    """Attention and MLP are indistinguishable in a block with one norm, so its GEMMs have no role."""
     assert {role for _, role in _second("norm gemm attention gemm gemm activation gemm")} == {None}
 
 
 def test_without_a_router_no_gemm_is_called_shared() -> None:
-    """Where a cast stands between the gate and the top-k, the gate is not recognised, so no GEMM can be said
+    """Where a cast is between the gate and the top-k, the gate is not recognized, so no GEMM can be proven
     to be the other one."""
     found = _second("norm gemm attention gemm norm gemm cast topk expert activation expert sum")
     assert found == [
@@ -282,7 +283,7 @@ def test_kernels_of_an_expert_parallel_library_tell_by_their_name() -> None:
 
 
 def test_every_kernel_of_a_draft_model_is_draft() -> None:
-    """Its embedding too, and nothing else is said of it."""
+    """Its embedding too, and they have no other role."""
     made = Sequence().run("embed norm gemm ep_dispatch")
     drafts = [{"trace_id": "t", "activity_id": i} for i in range(4)]
     assert run_model("int_role", made.tables() | {"int_draft": drafts}, "activity_id, role") == [

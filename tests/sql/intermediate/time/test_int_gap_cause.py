@@ -27,8 +27,8 @@ def test_the_host_is_late_when_it_launches_after_the_device_is_empty(
     assert run_model("int_gap_cause", tables, "start_ns, gap_cause") == [(100, cause)]
 
 
-def test_the_first_step_waits_for_nothing_that_is_known() -> None:
-    """Before the first work of the device no cause can be told."""
+def test_the_first_step_has_no_known_cause() -> None:
+    """Before the first work of the device the cause is unknown."""
     tables: Tables = {
         "int_activity": [{"activity_id": 1, "start_ns": 100, "launch_ns": 80}],
         "int_step_window": [{"step": 0, "start_ns": 100}],

@@ -33,7 +33,7 @@ def test_a_file_that_holds_all_ranks_is_a_recording_of_its_own() -> None:
 
 
 def test_replicas_with_one_label_are_no_recording() -> None:
-    """Two files that both say rank 0 cannot be told apart; nor can unknown ranks."""
+    """Two files of rank 0 are indistinguishable, as are unknown ranks."""
     assert [row[1] for row in recordings({"rank": 0, "sha256": "a"}, {"rank": 0, "sha256": "a"})] == [
         None,
         None,
