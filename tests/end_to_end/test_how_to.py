@@ -20,7 +20,7 @@ from tests.support.homes import HANG_S
 from tests.support.pages import fences
 from tests.support.paths import ROOT
 
-COPIED = ("pipeline", "sql", "schemas", "tests/support")
+COPIED = ("pipeline", "sql", "schemas", "tests/support", "tests/quality")
 PLACE = re.compile(r"(New file|Append to|Change) `([^`]+)`:\s*$")
 CONTRACT_VERSION = re.compile(r"^CONTRACT_VERSION = (\d+)$", re.MULTILINE)
 
@@ -162,9 +162,11 @@ def test_a_check_that_is_added_is_asked(tree: Tree) -> None:
     """Its result on the new run is among the results of the checks, with its meaning."""
     tree.follow("Add a check")
     tree.ingest(GEMM)
-    (found,) = tree.query("SELECT severity, failing_rows, means FROM quality WHERE \"check\" = 'few_steps'")
+    (found,) = tree.query(
+        "SELECT severity, failing_rows, means FROM quality WHERE \"check\" = 'launch_bound'"
+    )
     assert (found["severity"], found["failing_rows"]) == ("info", 1)
-    assert "fewer than 5 complete decode steps" in found["means"]
+    assert "the host launches late" in found["means"]
 
 
 @pytest.fixture

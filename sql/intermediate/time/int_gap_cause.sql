@@ -1,6 +1,6 @@
 -- Why the device waited before a step's first kernel: host_late when the call that launched it was made
 -- after the device had become idle; unknown when the call was made earlier, or has no record.
--- grain: trace_id, device, start_ns (of the step behind the gap)
+-- grain: trace_id, device, start_ns (of the step after the gap)
 WITH first_kernel AS (
     SELECT rule.trace_id, rule.device, rule.start_ns, min(rule.launch_ns) AS launch_ns
     FROM int_activity AS rule
