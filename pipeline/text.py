@@ -32,11 +32,6 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """A number with its noun: 1 step, 2 steps."""
-    return f"{number} {one if number == 1 else many or f'{one}s'}"
-
-
 def json_text(text: str) -> str:
     r"""A JSON string. What is not printable is written as \uXXXX: lossless, and safe on a terminal."""
     quoted = encode_basestring(text)

@@ -84,7 +84,7 @@ CREATE OR REPLACE TEMP MACRO covered_at(points, busy) AS TABLE
             AND point.level = busy_interval.level
             AND point.at_ns >= busy_interval.start_ns;
 
--- The key of a step of the engine: a step that is matched over ranks has one, a step that is not matched stands for itself. Steps are
--- numbered per device, so equal numbers on two devices of a trace do not make them one step.
+-- The key of a step of the engine: matched steps of several ranks share one, an unmatched step has its own.
+-- Steps are numbered per device, so equal numbers on two devices of a trace do not make them one step.
 CREATE OR REPLACE TEMP MACRO step_unit(match_id, trace_id, device, step) AS
 coalesce(match_id::varchar, trace_id || ' ' || device || ' ' || step);
