@@ -114,7 +114,7 @@ def test_refusals_are_listed_with_their_reason_and_first_position(tmp_path: Path
     assert [reason for (reason,) in table(refused, REFUSED, "reason")][1:] == [
         "the ranks have different numbers of calls in the step",
         (
-            "ranks need not wait for each other in it, or its name does not tell (broadcast, reduce, gather, "
+            "the ranks do not wait for each other, or the name does not tell (broadcast, reduce, gather, "
             "send and receive)"
         ),
     ]
@@ -127,7 +127,7 @@ def test_fused_kernels_are_said_to_be_uncertain(tmp_path: Path) -> None:
     ingest_into(home, *Planted(names=names).write(tmp_path), run="x")
     waiting, late, *_ = answers(home)
     assert any("30 flagged calls (fused with other work)" in note for note in waiting.notes)
-    assert list(late.notes) == ["nobody: no wait beyond jitter outside the first collective of a step"]
+    assert list(late.notes) == ["none: no waiting beyond jitter outside the first collective of a step"]
 
 
 def test_several_possible_groups_are_refused_until_they_are_said(tmp_path: Path) -> None:

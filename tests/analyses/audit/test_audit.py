@@ -166,7 +166,7 @@ def test_counts_are_by_position_and_by_kind(campaign: Home) -> None:
 
 
 def test_160_steps_under_155_annotations_are_123_a_step(tmp_path: Path) -> None:
-    """Recognised as that, and not as 127 a step; without layers nothing is judged, and a note reports it."""
+    """Recognised as that, and not as 127 per step; without layers nothing is judged, and a note reports it."""
     home = Home(tmp_path / "home")
     ingest_into(home, write_trace(tmp_path / "a_rank0.json", known_answer.unannotated_events()), run="oddity")
     counts, deviations, totals = answers(home, "oddity")
@@ -186,7 +186,7 @@ def test_160_steps_under_155_annotations_are_123_a_step(tmp_path: Path) -> None:
         (123, 155, 5, 155, 126.97, "19680 = 123 x (155 decode + 5 other)"),
     ]
     assert (
-        "160 steps ran under 155 annotations; 19680 / 155 = 126.97 would read as 127 a step, but it is 123 "
+        "160 steps ran under 155 annotations; 19680 / 155 = 126.97 would read as 127 per step, but it is 123 "
         "in each"
     ) in " ".join(totals.notes)
     assert any("19680 = 123 x (155 decode + 5 other)" in note for note in counts.notes)

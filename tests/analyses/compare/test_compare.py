@@ -185,7 +185,7 @@ def test_different_work_is_compared_only_when_asked_to(home: Home) -> None:
         compared(home, "base", "sixteen")
     table, verdict, _ = compared(home, "base", "sixteen", anyway=True)[0]
     assert "different work: global batch 1 vs 16" in table.title
-    assert ["global batch", "1", "16", "differs", "other work: refused without --anyway"] in verdict.rows
+    assert ["global batch", "1", "16", "differs", "different work: refused without --anyway"] in verdict.rows
 
 
 @pytest.mark.parametrize("sides", [("broken", "base"), ("base", "broken")])
