@@ -1,3 +1,3 @@
 """stepledger: where does a decode step's time go?"""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

@@ -40,7 +40,7 @@ class Entry:
 
 
 def manifest_of(con: duckdb.DuckDBPyConnection, run_id: str, entry: Entry, path: Path) -> bytes:
-    """The manifest for `path` with this file; it keeps the other files of a manifest that is already there."""
+    """The manifest for `path` with this file; it keeps the other files of a manifest that already exists."""
     builds = duck.dicts(con, _BUILD, [run_id])
     files = _files_in(path)
     files[entry.file] = {
