@@ -11,7 +11,7 @@ _PACKAGE = re.compile(r"[a-z0-9.-]+==[A-Za-z0-9.!+]+((?: \\\n    --hash=sha256:[
 
 
 def test_every_package_is_locked_to_a_version_and_to_hashes_of_its_files() -> None:
-    """Nothing else stands in the file: no option, no address of an index. pip itself is locked too: a hash
+    """Nothing else is in the file: no option, no address of an index. pip itself is locked too: a hash
     leaves no package out."""
     lines = re.sub(r"^#.*\n|^\n", "", LOCK, flags=re.MULTILINE)
     packages = list(_PACKAGE.finditer(lines))

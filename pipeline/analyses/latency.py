@@ -32,7 +32,7 @@ class Curve:
         return bool(self.points) and self.points[0][0] <= size <= self.points[-1][0]
 
     def at(self, size: float, *, extrapolate: bool = False) -> float | None:
-        """Latency at a size, us: on a straight line between neighbours in logarithms of both. None outside
+        """Latency at a size, us: on a straight line between neighbors in logarithms of both. None outside
         the measured range.
 
         With `extrapolate`: below it the shortest message's latency, above it the longest's in proportion to

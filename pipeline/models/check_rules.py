@@ -88,7 +88,7 @@ def _rule_examples(rules: RuleSet) -> Iterator[str]:
             if rule.origin != "home" or rule.example is None:
                 continue
             if rule.is_positional:
-                call = "neighbour_rule(?, ?, ?)"
+                call = "neighbor_rule(?, ?, ?)"
                 params = [rule.example, rule.after, rule.before]
             else:
                 call, params = "first_rule(?, ?)", [rule.example, rule.example_op]

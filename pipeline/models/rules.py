@@ -92,11 +92,11 @@ class RuleSet:
     markers: Markers = field(default_factory=own_markers)
 
     def macros(self) -> str:
-        """SQL that creates first_rule and neighbour_rule."""
+        """SQL that creates first_rule and neighbor_rule."""
         return (
             f"CREATE OR REPLACE TEMP MACRO first_rule(name, ops) AS {_first_rule(self.rules)};\n"
-            "CREATE OR REPLACE TEMP MACRO neighbour_rule(name, category_before, category_after) AS "
-            f"{_neighbour_rule(self.rules)};\n"
+            "CREATE OR REPLACE TEMP MACRO neighbor_rule(name, category_before, category_after) AS "
+            f"{_neighbor_rule(self.rules)};\n"
         )
 
     def install(self, con: duckdb.DuckDBPyConnection) -> None:
@@ -240,7 +240,7 @@ def _first_rule(rules: tuple[Rule, ...]) -> str:
     return f"CASE {' '.join(whens)} END"
 
 
-def _neighbour_rule(rules: tuple[Rule, ...]) -> str:
+def _neighbor_rule(rules: tuple[Rule, ...]) -> str:
     whens = []
     for rule in (r for r in rules if r.is_positional):
         tests = []

@@ -117,8 +117,8 @@ def _row(result: Result) -> _Html:
         what.append(_element("div", *lines, class_="sample"))
     found = _element("span", state, class_=f"state {shown}")
     cells = (found, result.severity, result.check, f"{result.failing_rows:,}")
-    labelled = (_element("td", cell, data_label=label) for label, cell in zip(_COLUMNS, cells, strict=False))
-    return _element("tr", *labelled, _element("td", *what))
+    labeled = (_element("td", cell, data_label=label) for label, cell in zip(_COLUMNS, cells, strict=False))
+    return _element("tr", *labeled, _element("td", *what))
 
 
 def _lines(sample: str) -> list[str]:

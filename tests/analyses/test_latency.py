@@ -36,7 +36,7 @@ def points(
     return found.points if found else None
 
 
-def test_between_neighbours_latency_is_straight_in_logarithms() -> None:
+def test_between_neighbors_latency_is_straight_in_logarithms() -> None:
     """Measured sizes are exact; half way in the logarithm is the geometric mean."""
     curve = Curve("op", ((100, 10), (400, 40), (1600, 40)), "")
     assert [curve.at(size) for size in (100, 400, 1600, 800)] == [10, 40, 40, 40]

@@ -168,7 +168,7 @@ def test_the_recorded_ranks_are_compared_call_by_call(tmp_path: Path) -> None:
 
 
 def test_one_rank_alone_is_refused(tmp_path: Path) -> None:
-    """Waiting needs somebody to wait for."""
+    """Waiting needs another rank to wait for."""
     home = Home(tmp_path / "home")
     ingest_into(home, Planted().write(tmp_path)[0], run="x")
     with pytest.raises(UsageError, match="only one rank was recorded"):

@@ -326,7 +326,7 @@ REFUSED = {
 WAITING = {
     "cut gz": holds(gz(WHOLE)[:-300]),
     "cut zst": holds(zst(WHOLE)[:-300]),
-    "cut JSON": holds(WHOLE[:IN_LAST_LAUNCH]),
+    "truncated JSON": holds(WHOLE[:IN_LAST_LAUNCH]),
     "cut metadata": holds(WHOLE[:-8]),
     "cut head": holds(HEAD[:40]),
     "empty": holds(b""),

@@ -130,7 +130,7 @@ def _damaged_page(path: Path) -> None:
 
 
 def _with_log(path: Path) -> None:
-    """A report whose kernels were changed, and the change stands in the log beside it only."""
+    """A report whose kernels were changed, and the change is in the log beside it only."""
     work = path.with_name(".work.sqlite")
     write_sqlite(work, tables_of(two_ranks()))
     con = sqlite3.connect(work, isolation_level=None)
@@ -454,7 +454,7 @@ def test_a_report_that_another_process_writes_is_left_until_it_has_ended(
 
 
 def test_a_report_that_is_locked_and_does_not_change_is_refused(home: Home) -> None:
-    """Whoever holds it does not finish it: quarantined, exit 3."""
+    """Its holder does not finish it: quarantined, exit 3."""
     bad = settled(write_sqlite(home.inbox / "bad.sqlite", tables_of(two_ranks())))
     with _locking(bad):
         done = _run(home)

@@ -198,7 +198,7 @@ def test_training_without_marks_has_no_steps(tmp_path: Path) -> None:
 
 
 def test_a_pass_without_annotation_is_no_part_of_the_step_before(tmp_path: Path) -> None:
-    """An idle data-parallel rank's dummy batch (vLLM's execute_dummy_batch) behind an annotated step is a
+    """An idle data-parallel rank's dummy batch (vLLM's execute_dummy_batch) after an annotated step is a
     step of its own, phase dummy."""
     made = StepBuilder()
     for number in range(5):
@@ -452,7 +452,7 @@ def test_an_empty_capture_beside_a_good_one_is_not_compared(home: Home, tmp_path
 
 
 def test_missing_ranks_are_reported() -> None:
-    """HTA#16, #17: two of four ranks present: both counts stand in the run's row, and the table is of the
+    """HTA#16, #17: two of four ranks present: both counts are in the run's row, and the table is of the
     ranks present."""
     ranks = [
         Scene(f"t{rank}", rank, facts={"world_size": 4}).step(0, 40).launch(1, (GEMM, 100, 10))

@@ -89,7 +89,7 @@ def test_a_name_of_an_unfinished_copy_is_left_alone(home: Home, suffix: str) -> 
 
 
 def test_a_file_changed_in_the_last_seconds_is_left_alone(home: Home) -> None:
-    """Somebody may still be writing it."""
+    """Another process may still be writing it."""
     path = put(home, "x.json")
     os.utime(path, (time.time() - 1, time.time() - 1))
     reason = not_settled(only(home))

@@ -193,7 +193,7 @@ def test_facts_that_were_lost_can_be_given_again(two: Home, mine: Home, call: Ca
 
 @pytest.mark.parametrize(("layer", "kind"), SOME_CASES)
 def test_a_new_database_serves_the_other_runs_to_any_client(mine: Home, layer: Layer, kind: str) -> None:
-    """Whoever writes leaves out the damaged run where its file would make reading fail, and notes why."""
+    """A writer leaves out the damaged run where its file would make reading fail, and notes why."""
     why = hurt(mine, layer, kind)
     write_database(mine)
     with duckdb.connect(str(mine.database), read_only=True) as con:

@@ -119,7 +119,7 @@ def test_a_link_that_a_user_names_is_followed(private: Path, tmp_path: Path) -> 
 def test_tables_are_read_by_no_more_users_than_the_file(
     tmp_path: Path, mode: int, gid: int | None, expected: int
 ) -> None:
-    """Nobody may write them; a group counts only where the tables have the same one."""
+    """No one may write them; a group counts only where the tables have the same one."""
     (tmp_path / "f.parquet").touch(mode=0o644)
     (tmp_path / "f.parquet").chmod(0o644)
     same_mode(tmp_path, mode, gid)

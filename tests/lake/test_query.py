@@ -327,7 +327,7 @@ def test_an_answer_too_large_as_text_is_a_usage_error(built: Home, tmp_path: Pat
 
 
 def test_memory_is_bounded_only_while_a_query_lasts(built: Home) -> None:
-    """Whoever calls it as a library gets its own limit back."""
+    """A caller that uses it as a library gets its own limit back."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
     with open_query(built, "SELECT 1"):
         status = Path("/proc/self/status").read_text(encoding="ascii")

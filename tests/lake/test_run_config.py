@@ -298,7 +298,7 @@ TOML_LIKE = st.text("[]{}=\"'\n#.,x01 tlayers", max_size=200).map(str.encode)
 
 @given(st.one_of(st.binary(max_size=200), TOML_LIKE, NESTED))
 def test_any_bytes_are_facts_or_a_trace_error(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
-    """Nothing that stands in a run.toml ends in another error."""
+    """Nothing that is in a run.toml ends in another error."""
     path = tmp_path_factory.getbasetemp() / "any-run.toml"
     path.write_bytes(data)
     with suppress(TraceError):

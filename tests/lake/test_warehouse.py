@@ -47,7 +47,7 @@ def mine(built: Home, tmp_path: Path) -> Home:
 
 
 def test_every_view_works_before_there_is_any_run(home: Home) -> None:
-    """A glob with no match cannot become a view, so an empty template stands in; it never shows."""
+    """A glob with no match cannot become a view, so an empty template is in; it never shows."""
     write_database(home)
     for layer in ("raw", "marts"):
         for table in contracts(layer):

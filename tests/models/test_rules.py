@@ -102,12 +102,12 @@ FILL = (
         ("Memcpy DtoD (Device -> Device)", None, "moe_gemm", None),
     ],
 )
-def test_rules_by_place_ask_for_the_neighbour(
+def test_rules_by_place_ask_for_the_neighbor(
     name: str, before: str | None, after: str | None, rule: str | None
 ) -> None:
-    """A plain reduction is a sum over experts only behind an expert GEMM, a fill the experts' only before
+    """A plain reduction is a sum over experts only after an expert GEMM, a fill the experts' only before
     one."""
-    assert evaluate("neighbour_rule(?, ?, ?)", name, before, after) == rule
+    assert evaluate("neighbor_rule(?, ?, ?)", name, before, after) == rule
 
 
 def test_our_rules_pass_the_check_of_a_users_file() -> None:
@@ -124,7 +124,7 @@ def test_every_rule_has_a_subcategory() -> None:
 
 
 def test_every_rule_files_under_a_known_category() -> None:
-    """Category and neighbours are categories of schemas/categories.toml."""
+    """Category and neighbors are categories of schemas/categories.toml."""
     used = {c for r in RULES.rules for c in (r.category, r.after, r.before) if c}
     assert used <= categories().keys()
 
@@ -161,7 +161,7 @@ def test_marlin_in_the_moe_namespace_is_an_expert_gemm() -> None:
     assert filed(f"void marlin::{arguments}") == ("gemm", "marlin")
 
 
-def test_all_reduce_in_a_pointwise_name_is_a_neighbour() -> None:
+def test_all_reduce_in_a_pointwise_name_is_a_neighbor() -> None:
     """triton_poi_fused_add_all_reduce_mul_1 adds and multiplies; it communicates nothing."""
     assert filed("triton_poi_fused_add_all_reduce_mul_1") == ("elementwise", "inductor")
 
@@ -176,7 +176,7 @@ def test_all_reduce_in_a_pointwise_name_is_a_neighbour() -> None:
     ],
 )
 def test_a_compiled_reduction_with_a_norm_is_a_norm(name: str) -> None:
-    """GEMMs, experts and collectives in the list are neighbours that feed it or use it."""
+    """GEMMs, experts and collectives in the list are neighbors that feed it or use it."""
     assert filed(name)[0] == "norm"
 
 

@@ -464,6 +464,6 @@ def test_parquet_on_a_terminal_is_a_usage_error(built: Home) -> None:
 
 @pytest.mark.parametrize("content", [b"[]", b"{", b"null", b'{"files": 1}'])
 def test_a_manifest_that_is_none_is_replaced(built: Home, tmp_path: Path, content: bytes) -> None:
-    """Somebody wrote into it."""
+    """Another program wrote into it."""
     (tmp_path / "x.csv.manifest.json").write_bytes(content)
     assert json.loads(read_manifest(steps_to(built, tmp_path / "x.csv")))["files"].keys() == {"x.csv"}

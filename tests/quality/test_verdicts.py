@@ -1,5 +1,5 @@
 """Verdicts: what checks found, kept with the build they looked at, and what a failed run costs its owner and
-nobody else."""
+no one else."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_a_rebuilt_run_is_unchecked_until_it_is_checked(judged: Home, tmp_path: 
 
 
 def test_build_checks_what_it_built(judged: Home, tmp_path: Path) -> None:
-    """Nobody has to think of it; the result of an earlier build is replaced."""
+    """No one has to think of it; the result of an earlier build is replaced."""
     home = copied(judged, tmp_path / "home")
     assert call(home, "build", "odd").exit_code == 0
     assert verdicts(home)["odd"] == "warn"
@@ -191,7 +191,7 @@ def test_more_files_change_the_verdict(judged: Home, tmp_path: Path) -> None:
 
 
 def test_pages_of_an_earlier_build_are_taken_away(judged: Home, tmp_path: Path) -> None:
-    """Nobody reads of one build what is true of another."""
+    """No one reads of one build what is true of another."""
     home = copied(judged, tmp_path / "home")
     for run in ("odd", "fine"):
         docs_page(home, run).parent.mkdir(parents=True)
@@ -270,7 +270,7 @@ def test_export_refuses_a_failed_run(judged: Home, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("run", "wanted"), [("fine", "pass"), ("odd", "warn"), ("bad", "fail")])
 def test_the_manifest_records_the_verdict(judged: Home, tmp_path: Path, run: str, wanted: str) -> None:
-    """Whoever reads the CSV later knows what it is worth."""
+    """A person who reads the CSV later knows what it is worth."""
     target = tmp_path / "x.csv"
     assert call(judged, "export", run, "--allow-failed", "--output", str(target)).exit_code == 0
     assert json.loads((tmp_path / "x.csv.manifest.json").read_bytes())["verdict"] == wanted

@@ -58,7 +58,7 @@ def test_latency_tables_go_to_their_reader(tmp_path: Path, name: str, text: str)
 
 @pytest.mark.parametrize("name", ["t.sqlite", "t.json"])
 def test_sqlite_goes_to_the_nsys_reader(tmp_path: Path, name: str) -> None:
-    """An SQLite file is recognised by its bytes, whatever its name."""
+    """An SQLite file is recognized by its bytes, whatever its name."""
     (tmp_path / name).write_bytes(b"SQLite format 3\0" + b"\0" * 84)
     assert reader_for(tmp_path / name) is read_nsys
 

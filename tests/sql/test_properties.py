@@ -312,7 +312,7 @@ def _read_and_built(folder: Path, events: list[dict[str, Any]]) -> duckdb.DuckDB
 @given(works(), st.randoms(use_true_random=False))
 @settings(max_examples=3)
 def test_the_order_of_events_in_a_file_changes_nothing(work: list[Work], shuffle: random.Random) -> None:
-    """The marts are the same, row by row, from a file whose events stand in another order."""
+    """The marts are the same, row by row, from a file whose events are in another order."""
     events = _events(work)
     found = []
     for _ in range(2):

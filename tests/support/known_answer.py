@@ -173,7 +173,7 @@ def unannotated_events(
                 events.append(kernel(ALL_REDUCE, gpu, 3_000, replay))
                 events.append(kernel(GEMM, gpu + 3_100, 1_000, replay))
                 gpu += 4_200
-        # Sampling is launched eagerly behind the annotation's end, before any further pass.
+        # Sampling is launched eagerly after the annotation's end, before any further pass.
         events.append(launch(host + 120_000, 1_000_000 + step))
         gpu = max(gpu, host + 130_000)
         events.append(kernel(ARGMAX, gpu, 8_000, 1_000_000 + step))

@@ -24,7 +24,7 @@ FUSED = (
 LAYER = (NORM, GEMM, MLA, GEMM, ALL_REDUCE, NORM, GEMM, ACTIVATION, GEMM, ALL_REDUCE)
 """A dense layer under tensor parallelism."""
 TWO_LAYERS = (EMBED, ALL_REDUCE, *LAYER, *LAYER, NORM, GEMM, ALL_GATHER, ARGMAX)
-"""A decode step: six collectives, the first behind the embedding, the last over logits."""
+"""A decode step: six collectives, the first after the embedding, the last over logits."""
 
 COMMON = {ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, FUSED}
 """Kernels in which every rank of a group waits for every other; in others each rank is on its own."""

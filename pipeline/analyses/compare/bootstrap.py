@@ -41,7 +41,7 @@ class ConfidenceInterval:
 
 def block_length(steps: int) -> int:
     """Steps of a block: the cube root of their number, rounded up (Kuensch 1989: grows as n^(1/3)).
-    Neighbours are alike, so they stay together."""
+    Neighbors are alike, so they stay together."""
     root = round(math.cbrt(steps))
     return root if root**3 >= steps else root + 1
 

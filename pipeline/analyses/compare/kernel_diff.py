@@ -44,8 +44,8 @@ class Changed:
 
 def changes(before: Iterable[Kernel], after: Iterable[Kernel]) -> list[Changed]:
     """What differs, position by position. A name instead of another: first of the same kind and role
-    between the same neighbours, then of the same kind and role, then of any kind between the same
-    neighbours."""
+    between the same neighbors, then of the same kind and role, then of any kind between the same
+    neighbors."""
     was, now = _by_position(before), _by_position(after)
     found: list[Changed] = []
     for position in sorted(was.keys() | now.keys()):
@@ -67,7 +67,7 @@ def _at_position(was: list[Kernel], now: list[Kernel]) -> list[Changed]:
     gone, come = _without_unproven(gone, come)
     names_was, names_now = {k.name for k in was}, {k.name for k in now}
     common = calls_was.keys() & calls_now.keys()
-    beside = _neighbours(was, common) | _neighbours(now, common)
+    beside = _neighbors(was, common) | _neighbors(now, common)
     keys: tuple[Callable[[Kernel], Hashable], ...] = (
         lambda k: (k.category, k.role, beside[id(k)]),
         lambda k: (k.category, k.role),
@@ -94,7 +94,7 @@ def _order(kernel: Kernel) -> tuple[float, str]:
     return kernel.pos, kernel.name
 
 
-def _neighbours(kernels: list[Kernel], common: set[_Known]) -> dict[int, tuple[_Known | None, _Known | None]]:
+def _neighbors(kernels: list[Kernel], common: set[_Known]) -> dict[int, tuple[_Known | None, _Known | None]]:
     """For each kernel (by its id) the nearest ones before and after it that both sides have, by name and
     role."""
     known = [(k.name, k.role) for k in kernels]

@@ -28,7 +28,7 @@ placed AS (
 ),
 
 by_place AS (
-    SELECT *, neighbour_rule(name, category_before, category_after) AS place_rule_id
+    SELECT *, neighbor_rule(name, category_before, category_after) AS place_rule_id
     FROM placed
 )
 

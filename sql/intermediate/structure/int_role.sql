@@ -65,7 +65,7 @@ norm_after AS (
 ),
 
 -- A split-K reduce belongs to the GEMM before it on its stream.
-neighbours AS (
+neighbors AS (
     SELECT
         placed.*,
         norm_after.norm_ns,
@@ -90,7 +90,7 @@ gemm AS (
         *,
         bool_or(is_before_topk AND start_ns > norm_ns)
             OVER (PARTITION BY trace_id, device, step, layer) AS has_router
-    FROM neighbours
+    FROM neighbors
     WHERE category = 'gemm'
 ),
 
@@ -122,7 +122,7 @@ normed AS (
             OVER (PARTITION BY trace_id, device, step, layer ORDER BY start_ns, activity_id) AS norms,
         count(*) FILTER (WHERE category = 'norm' AND start_ns < cache_ns)
             OVER (PARTITION BY trace_id, device, step, layer) AS all_norms
-    FROM neighbours
+    FROM neighbors
     WHERE category IN ('gemm', 'norm')
 ),
 

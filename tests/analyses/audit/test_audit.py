@@ -260,7 +260,7 @@ def test_the_first_step_that_deviates_is_named(sometimes: Home) -> None:
 
 
 def test_steps_without_a_kind_count_as_0_of_it(sometimes: Home) -> None:
-    """Fewest, most frequent and most by kind: custom ones stand in four of ten steps."""
+    """Fewest, most frequent and most by kind: custom ones are in four of ten steps."""
     counts, *_ = answers(sometimes, "x")
     found = [
         row[1:]

@@ -108,7 +108,7 @@ def test_pipeline_stages_hold_their_part(
 
 
 def test_one_rank_expects_nothing() -> None:
-    """There is nobody to talk to."""
+    """There is no one to talk to."""
     assert expected(Layout(), KIMI) == []
 
 

@@ -6,7 +6,7 @@ from pipeline.analyses.audit.totals import explain
 
 
 def test_the_sum_in_words_is_exact() -> None:
-    """The usual count times the steps, what some steps hold more or less, and what stands in no step."""
+    """The usual count times the steps, what some steps hold more or less, and what is in no step."""
     assert explain(19_680, 0, 123, 155, 5, 0, 0) == "19680 = 123 x (155 decode + 5 other)"
     assert (
         explain(1_000, 4, 100, 10, 0, -4, 2)

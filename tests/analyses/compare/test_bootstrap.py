@@ -50,7 +50,7 @@ def test_one_block_is_not_widened() -> None:
 
 
 def test_runs_of_drifting_noise_are_rarely_taken_for_different() -> None:
-    """60 pairs of 16 steps whose neighbours are alike (correlation 0.5): at most a tenth has p under 5 %."""
+    """60 pairs of 16 steps whose neighbors are alike (correlation 0.5): at most a tenth has p under 5 %."""
     draw = random.Random(11)  # noqa: S311 (a fixed sequence is wanted)
 
     def drifting() -> list[float]:
@@ -74,7 +74,7 @@ def test_series_are_drawn_from_the_same_steps() -> None:
     assert (found["two"] == 2 * found["one"]).all()
 
 
-def test_blocks_keep_neighbours_together() -> None:
+def test_blocks_keep_neighbors_together() -> None:
     """Medians of a run that drifts move more than those of the same steps in another order."""
     drifting = [float(number) for number in range(27)]
     mixed = drifting[:]

@@ -351,7 +351,7 @@ def test_two_captures_of_one_configuration_do_not_differ(captures: Home) -> None
 
 
 def test_captures_of_two_models_differ_and_the_verdict_says_what_is_not_known(captures: Home) -> None:
-    """64 experts against 384, and other shapes: without facts the verdict names other kernels and what nobody
+    """64 experts against 384, and other shapes: without facts the verdict names other kernels and what no one
     said; with facts it refuses."""
     pair = ("A_nccl_graph_b1", "t8_A_nccl_graph_b1")
     title = compared(captures, *pair)[0][0].title

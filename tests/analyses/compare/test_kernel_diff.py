@@ -38,7 +38,7 @@ def test_the_same_step_has_no_change() -> None:
 
 
 def test_another_name_of_the_same_kind_at_its_place_is_renamed() -> None:
-    """By kind, role and neighbours."""
+    """By kind, role and neighbors."""
     assert summary(changes(step(*BASE), step(*with_other("o", "o_new gemm o_proj")))) == [
         ("renamed", "o", "o_new")
     ]
@@ -61,7 +61,7 @@ def test_roles_tell_two_gemms_apart() -> None:
 
 
 def test_a_kernel_of_another_kind_in_the_same_place_is_renamed() -> None:
-    """A cast in the place of a norm: the neighbours tell."""
+    """A cast in the place of a norm: the neighbors tell."""
     assert summary(changes(step(*BASE), step(*with_other("norm_1", "to_copy cast")))) == [
         ("renamed", "norm_1", "to_copy")
     ]

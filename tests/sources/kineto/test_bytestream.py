@@ -87,7 +87,7 @@ def test_empty_file_gives_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("left", [2, 9, 10, 500, len(FORMS["gzip"]) - 9, len(FORMS["gzip"]) - 1])
 def test_truncated_gzip_is_unfinished(tmp_path: Path, left: int) -> None:
-    """A gzip file without its end may still be written: it is called unfinished."""
+    """A gzip truncated file may still be written: it is called unfinished."""
     with pytest.raises(UnfinishedFile, match="inside gzip data"):
         _read(_write(tmp_path, FORMS["gzip"][:left]))
 
@@ -100,7 +100,7 @@ def test_truncated_second_member_is_unfinished(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("left", [4, 9, 500, len(FORMS["zstd"]) - 1])
 def test_truncated_zstd_is_unfinished(tmp_path: Path, left: int) -> None:
-    """A zstd file without its end may still be written: it is called unfinished."""
+    """A zstd truncated file may still be written: it is called unfinished."""
     with pytest.raises(UnfinishedFile):
         _read(_write(tmp_path, FORMS["zstd"][:left]))
 

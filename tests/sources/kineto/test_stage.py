@@ -200,7 +200,7 @@ def test_bad_text_is_counted_by_name(bad_text: Raw, what: str) -> None:
 
 
 def test_bad_text_costs_its_own_event_only(bad_text: Raw) -> None:
-    """Every neighbour of an event with bad text lands."""
+    """Every neighbor of an event with bad text lands."""
     good = {name for name in bad_text.column("gpu_activity", "name") if name.startswith("good")}
     assert len(good) == len(BAD_TEXT) + 1
 
@@ -255,7 +255,7 @@ def test_bad_time_stamp_is_skipped_and_counted(bad_times: Raw) -> None:
     assert bad_times.issues["bad_value", "ts"][0] == len(BAD_TIMES)
 
 
-def test_good_neighbour_of_bad_times_lands(bad_times: Raw) -> None:
+def test_good_neighbor_of_bad_times_lands(bad_times: Raw) -> None:
     """Values next to bad ones are read."""
     assert bad_times.column("gpu_activity", "name") == ["good"]
 

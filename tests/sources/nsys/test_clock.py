@@ -54,7 +54,7 @@ def _one_step() -> Report:
         (-700, {"EXPORT_PARAM_TIME_SHIFT": "-700"}, EPOCH_NS),
         (EPOCH_NS + 700, {"EXPORT_PARAM_TIME_NORMALIZE": "true", "EXPORT_PARAM_TIME_SHIFT": "700"}, None),
     ],
-    ids=["session", "normalised", "normalised_unsaid", "shifted", "shifted_back", "both"],
+    ids=["session", "normalized", "normalized_unsaid", "shifted", "shifted_back", "both"],
 )
 def test_every_way_to_export_times_gives_the_same_absolute_times(
     tmp_path: Path, by_ns: int, facts: dict[str, str], base_ns: int | None

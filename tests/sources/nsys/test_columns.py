@@ -171,7 +171,7 @@ def test_the_table_of_graph_nodes_is_told_from_the_table_of_graphs(tmp_path: Pat
 
 @pytest.mark.parametrize("version", ["2022.4", "2023.4"])
 def test_facts_of_the_export_are_found_under_both_names(tmp_path: Path, version: Version) -> None:
-    """EXPORT_META_DATA became META_DATA_EXPORT: a normalised export is known as such under either."""
+    """EXPORT_META_DATA became META_DATA_EXPORT: a normalized export is known as such under either."""
     folder = _raw(tmp_path, tables_of(two_ranks(), version, {"EXPORT_PARAM_TIME_NORMALIZE": "true"}))
     assert raw_rows(folder, "trace", "DISTINCT base_ns") == [(None,)]
 

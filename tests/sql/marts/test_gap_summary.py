@@ -43,7 +43,7 @@ def test_kinds_are_kept_apart() -> None:
 
 
 def test_steps_are_summed_over() -> None:
-    """Gaps of all steps of a phase stand in one row."""
+    """Gaps of all steps of a phase are in one row."""
     assert _summed(GAP | {"step": 0}, GAP | {"step": 1}, columns="gaps, dur_ns") == [(2, 1_000)]
 
 

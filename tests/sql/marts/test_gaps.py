@@ -32,7 +32,7 @@ def test_overlapping_work_leaves_no_gap() -> None:
 
 
 def test_the_longest_runner_comes_before_the_gap() -> None:
-    """The gap begins behind the activity that ended last, not behind the one that started last."""
+    """The gap begins after the activity that ended last, not after the one that started last."""
     made = (
         Sequence()
         .run("allreduce", start_ns=1_000, end_ns=1_500, stream=20)

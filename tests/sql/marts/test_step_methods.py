@@ -47,7 +47,7 @@ def test_methods_that_find_the_same_steps_agree() -> None:
 
 
 def test_more_replays_than_annotated_steps_disagree() -> None:
-    """Five unannotated passes: both counts stand in the row."""
+    """Five unannotated passes: both counts are in the row."""
     assert _methods(steps=_steps(155, graphs=155), markers=155, replays=160)[1] == (
         "graph",
         160,

@@ -47,7 +47,7 @@ def test_the_terms_of_a_step_are_each_their_own(con: duckdb.DuckDBPyConnection) 
 
 
 def test_a_gap_has_a_cause(con: duckdb.DuckDBPyConnection) -> None:
-    """Behind the second step the device waits for a call that comes late."""
+    """After the second step the device waits for a call that comes late."""
     found = _step(con, 1)
     assert (found["wall_ns"], found["gap_after_ns"], found["gap_cause"]) == (2600, 2500, "host_late")
     assert (found["exposed_ns"], found["exposed_outside_ns"], found["borrowed_ns"]) == (110, 10, 0)

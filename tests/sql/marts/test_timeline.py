@@ -29,7 +29,7 @@ def test_devices_and_traces_close_on_their_own() -> None:
 
 
 def test_activities_without_length_bound_the_time_line() -> None:
-    """A zero-length activity before all work opens the line, and the wait behind it is idle."""
+    """A zero-length activity before all work opens the line, and the wait after it is idle."""
     with build_scenes(
         Scene().launch(1, (GEMM, 0, 0), (GEMM, 50, 10), (GEMM, 55, 0), (GEMM, 70, 0)), wanted=["timeline"]
     ) as con:
@@ -60,15 +60,15 @@ def _lossy(*kernels: int, every_ns: int = 1_000) -> Scene:
 
 
 def test_idle_around_lost_records_is_unknown() -> None:
-    """Gaps before, within and behind a step that lost records are unknown, and the line closes exactly."""
+    """Gaps before, within and after a step that lost records are unknown, and the line closes exactly."""
     with build_scenes(_lossy(5, 5, 3, 5, 5), wanted=["timeline"]) as con:
         found = rows(con, f"SELECT exposed_ns, idle_ns, unknown_ns, {CLOSES} FROM timeline")
     # Four whole steps idle 200 inside, three gaps of 300 between whole steps less the one before the lost
-    # step; the lost step: 300 before it, 100 inside, 600 behind it.
+    # step; the lost step: 300 before it, 100 inside, 600 after it.
     assert found == [(2_300, 4 * 200 + 2 * 300, 300 + 100 + 600, True)]
 
 
-def test_neighbours_that_both_lost_records_are_counted_once() -> None:
+def test_neighbors_that_both_lost_records_are_counted_once() -> None:
     """The gap between two such steps is unknown once, and the line closes."""
     with build_scenes(_lossy(5, 5, 3, 2, 5, 5, 5), wanted=["timeline"]) as con:
         found = rows(con, f"SELECT idle_ns, unknown_ns, {CLOSES} FROM timeline")

@@ -69,7 +69,7 @@ def test_a_base_time_that_is_no_time_is_a_bad_value(home: Home, tmp_path: Path, 
 
 
 def test_an_exponent_beyond_all_bounds_is_a_bad_value(home: Home, tmp_path: Path) -> None:
-    """Python's Decimal refuses an exponent of twenty digits; the file is read all the same."""
+    """Python's Decimal refuses an exponent of twenty digits; the file is read anyway."""
     late = json.dumps(kernel(GEMM, 5_000, 10, 2)).replace('"ts": 5.0', '"ts": 1e99999999999999999999')
     landed(
         home,

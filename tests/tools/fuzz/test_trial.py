@@ -67,7 +67,7 @@ def test_tables_of_a_refused_file_are_a_finding(
 def test_lost_rows_are_a_finding(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
-    """Books of which a row is gone do not close."""
+    """Totals of which a row is gone do not agree."""
 
     def losing(*args: Any, **options: Any) -> Landed:
         done = land(*args, **options)

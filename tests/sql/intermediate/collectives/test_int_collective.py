@@ -15,7 +15,7 @@ def collectives(sequence: Sequence, columns: str = "layer, part", **more: list[R
 
 
 def test_parts_are_told_by_what_came_before() -> None:
-    """Before the layers, behind attention, behind an MLP or experts, after the layers: by order, never by
+    """Before the layers, after attention, after an MLP or experts, after the layers: by order, never by
     name."""
     step = Sequence().run(f"embed allreduce {DENSE} {MOE} {HEAD} gather")
     assert [row[1:] for row in collectives(step)] == [

@@ -46,12 +46,12 @@ def _rules(*names: str, streams: dict[int, int] | None = None) -> list[str]:
 
 
 def test_the_sum_behind_the_experts_is_routing() -> None:
-    """moe_sum_after_experts: a plain reduction right behind an expert GEMM sums over experts."""
+    """moe_sum_after_experts: a plain reduction right after an expert GEMM sums over experts."""
     assert _rules(MARLIN_MOE, SUM, ALL_REDUCE) == ["marlin_moe", "moe_sum_after_experts", "nccl_all_reduce"]
 
 
 def test_the_same_sum_elsewhere_is_elementwise() -> None:
-    """Behind any other kernel, or first on its stream, the reduction keeps its rule by name."""
+    """After any other kernel, or first on its stream, the reduction keeps its rule by name."""
     assert _rules(SUM, GEMM, SUM) == ["torch_reduce", "nvjet", "torch_reduce"]
 
 
@@ -70,7 +70,7 @@ def test_the_memset_before_the_experts_is_routing_too() -> None:
     ]
 
 
-def test_a_neighbour_is_on_the_same_stream() -> None:
+def test_a_neighbor_is_on_the_same_stream() -> None:
     """An expert GEMM on another stream says nothing, even when it runs between."""
     assert _rules(MARLIN_MOE, SUM, streams={1: 20}) == ["marlin_moe", "torch_reduce"]
     assert _rules(MARLIN_MOE, GEMM, SUM, streams={1: 20})[2] == "moe_sum_after_experts"

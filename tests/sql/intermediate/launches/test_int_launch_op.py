@@ -28,7 +28,7 @@ def test_the_innermost_open_operator_is_taken() -> None:
 
 
 def test_an_operator_that_has_ended_no_longer_counts() -> None:
-    """Behind an inner operator the outer one launches again, and behind both none."""
+    """After an inner operator the outer one launches again, and after both none."""
     nested = [_op("outer", 0, 100), _op("first", 10, 20), _op("second", 30, 40)]
     assert _ops(nested, 25, 45, 150) == ["outer", "outer", None]
 

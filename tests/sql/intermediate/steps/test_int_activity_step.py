@@ -46,7 +46,7 @@ def test_without_a_record_gpu_time_decides_inside_one_steps_work() -> None:
 
 
 def test_between_steps_nothing_is_invented() -> None:
-    """Before, between, across and behind the steps' work an unlinked activity belongs to none."""
+    """Before, between, across and after the steps' work an unlinked activity belongs to none."""
     for start_ns, end_ns in (
         (-10, -5),
         (-5, 5),

@@ -1,4 +1,4 @@
-"""int_foreign_pass: forward passes that nothing marks, behind the end of a marked step."""
+"""int_foreign_pass: forward passes that nothing marks, after the end of a marked step."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _passes(*calls: list[Row], table: str = "int_marked_pass") -> list[tuple[int
 
 
 def test_an_unannotated_replay_is_a_pass_of_its_own() -> None:
-    """A full replay behind an annotation begins a dummy pass; sampling before it does not."""
+    """A full replay after an annotation begins a dummy pass; sampling before it does not."""
     assert _passes(
         _replay(1, 110, 10), _call(2, 150, 2), _replay(3, 160, 10), _call(4, 170), _replay(5, 210, 10)
     ) == [(160, "dummy")]
@@ -96,8 +96,8 @@ def test_an_eager_tail_without_attention_is_no_pass() -> None:
 
 
 def test_an_eager_pass_begins_behind_the_sampling_of_the_step_before() -> None:
-    """Sampling and the copy behind it are the marked step's own; the pass begins at the first kernel of a
-    model behind them."""
+    """Sampling and the copy after it are the marked step's own; the pass begins at the first kernel of a
+    model after them."""
     model = "norm gemm attention gemm norm gemm activation gemm " * 3
     assert _eager((100, 110, model), (200, 210, model), (300, 150, "sample cast embed " + model)) == [
         (152, "dummy")

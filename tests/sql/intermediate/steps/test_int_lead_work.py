@@ -43,5 +43,5 @@ def test_hidden_work_makes_no_rank_late() -> None:
 
 
 def test_steps_without_a_comparison_are_left_out() -> None:
-    """Nobody asks what made them late."""
+    """No one asks what made them late."""
     assert lead(Sequence().run("allreduce gemm allreduce"), refusal="one_rank") == []

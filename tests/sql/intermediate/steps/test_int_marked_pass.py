@@ -61,7 +61,7 @@ def test_a_verify_without_drafts_before_it_is_a_step() -> None:
 
 
 def test_a_prefill_among_verifies_keeps_its_own_step() -> None:
-    """Drafts behind a prefill begin the next iteration; the draft model's own catching up stays with the
+    """Drafts after a prefill begin the next iteration; the draft model's own catching up stays with the
     prefill."""
     assert _passes(X, E, D, V, X) == [(0, 2, "prefill", X), (200, 2, "verify", V), (400, 1, "prefill", X)]
 
@@ -86,7 +86,7 @@ def test_grouping_by_order_costs_confidence() -> None:
 
 
 def test_the_pieces_of_a_broken_graph_are_one_step() -> None:
-    """Three spans a token, sampling behind the third: one step each, at less confidence."""
+    """Three spans a token, sampling after the third: one step each, at less confidence."""
     found = _passes(
         *[D] * 9, sampled_at=(270, 570, 870), columns="start_ns, end_ns, markers, phase, confidence"
     )

@@ -29,7 +29,7 @@ def test_stretches_inside_count_as_a_whole() -> None:
 
 
 def test_stretches_outside_do_not_count() -> None:
-    """An input copy before the first kernel and a copy behind the next step's start are outside."""
+    """An input copy before the first kernel and a copy after the next step's start are outside."""
     assert _inside((3, 50, 100, 50), (3, 200, 220, 20)) is None
 
 

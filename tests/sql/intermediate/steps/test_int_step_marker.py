@@ -136,7 +136,7 @@ def test_confidence_says_how_sure_the_marker_is() -> None:
 
 
 def test_an_open_marker_ends_where_the_next_of_its_thread_begins() -> None:
-    """A range that was never closed must not hide the steps behind it; on another thread it changes
+    """A range that was never closed must not hide the steps after it; on another thread it changes
     nothing."""
     notes = [
         _note(DECODE, 0, 900, is_open=True),

@@ -65,7 +65,7 @@ def test_the_rank_with_most_steps_is_the_reference() -> None:
 
 
 def test_a_step_that_runs_while_the_reference_does_not_has_no_match() -> None:
-    """Behind the last step of the reference, and before its first, nothing answers."""
+    """After the last step of the reference, and before its first, nothing answers."""
     reference: list[Step] = [(100, 190, 3), (200, 290, 3), (300, 390, 3)]
     assert _matches(reference, [(0, 90, 1), (500, 590, 1)]) == [[0, 1, 2], [None, None]]
 

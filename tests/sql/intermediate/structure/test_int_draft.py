@@ -16,7 +16,7 @@ def _drafts(made: Sequence, **tables: list[Row]) -> list[int]:
 
 
 def test_the_annotation_of_a_draft_proves_it() -> None:
-    """What is launched inside vLLM's draft range is the draft model's; what is launched behind it is not."""
+    """What is launched inside vLLM's draft range is the draft model's; what is launched after it is not."""
     made = Sequence().run("norm gemm sample norm gemm", pid=1, tid=1)  # launched at 1 to 5
     note: Row = {"name": "gpu_model_runner: draft", "start_ns": 3, "end_ns": 5}
     assert _drafts(made, stg_annotation=[note]) == [2, 3]

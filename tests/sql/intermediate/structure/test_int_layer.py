@@ -15,7 +15,7 @@ def _words(words: str, layer: int | None, *, behind: bool = False) -> list[tuple
 
 
 def test_blocks_are_numbered_from_the_first_norm_on() -> None:
-    """Each block's kernels, from its first norm to the all-reduce behind its MLP, have its number."""
+    """Each block's kernels, from its first norm to the all-reduce after its MLP, have its number."""
     assert _layers(Sequence().run(f"{DENSE} {DENSE} {DENSE}")) == _words(DENSE, 0) + _words(
         DENSE, 1
     ) + _words(DENSE, 2)
@@ -38,19 +38,19 @@ def test_what_runs_before_the_first_norm_has_no_layer() -> None:
 
 
 def test_the_final_norm_and_the_head_stand_behind_the_layers() -> None:
-    """From the norm behind the last block on, nothing belongs to a layer."""
+    """From the norm after the last block on, nothing belongs to a layer."""
     found = _layers(Sequence().run(f"{DENSE} {DENSE} {HEAD}"))
     assert found == _words(DENSE, 0) + _words(DENSE, 1) + _words(HEAD, None, behind=True)
 
 
 def test_norms_inside_attention_begin_no_layer() -> None:
-    """Norms of q and k before attention, and one right behind it, are inside their block."""
+    """Norms of q and k before attention, and one right after it, are inside their block."""
     block = "norm gemm norm norm rope attention norm gemm norm gemm activation gemm"
     assert _layers(Sequence().run(f"{block} {block}")) == _words(block, 0) + _words(block, 1)
 
 
 def test_two_norms_between_blocks_begin_one_layer() -> None:
-    """Of a norm behind the MLP and the next block's own norm only the first begins a layer."""
+    """Of a norm after the MLP and the next block's own norm only the first begins a layer."""
     block = "norm gemm attention gemm norm norm gemm activation gemm norm"
     found = _layers(Sequence().run(f"{block} {block}"))
     assert max(layer for layer, _ in found if layer is not None) == 1
@@ -125,7 +125,7 @@ def test_kernels_of_no_step_have_no_layer() -> None:
 
 
 def test_a_draft_behind_sampling_is_no_layer_of_the_model() -> None:
-    """Speculative decoding: the draft model's block runs behind the target's sampling and is not counted."""
+    """Speculative decoding: the draft model's block runs after the target's sampling and is not counted."""
     found = _layers(Sequence().run(f"{DENSE} {DENSE} {HEAD} embed {DENSE} {HEAD}"))
     assert found[: 2 * len(DENSE.split())] == _words(DENSE, 0) + _words(DENSE, 1)
     assert set(found[2 * len(DENSE.split()) :]) == {(None, True)}
@@ -138,8 +138,8 @@ def test_sixty_one_layers_are_found() -> None:
 
 
 def test_a_norm_fused_into_the_all_reduce_ends_its_block() -> None:
-    """The fused kernel reduces the block's sum, so it is the block's; the next begins behind it, the head
-    behind the last."""
+    """The fused kernel reduces the block's sum, so it is the block's; the next begins after it, the head
+    after the last."""
     block = "gemm attention gemm fused gemm activation gemm fused"
     found = _layers(Sequence().run(f"embed allreduce norm {block} {block} gemm sample"))
     first = [(None, False), (None, False), (0, False)]

@@ -44,7 +44,7 @@ def _second(block: str) -> list[tuple[str, str | None]]:
 
 
 def test_a_dense_layer() -> None:
-    """The input projection is unproven, the GEMM behind attention is o_proj, those behind the norm are the
+    """The input projection is unproven, the GEMM after attention is o_proj, those after the norm are the
     dense MLP."""
     assert _second(DENSE) == [
         ("gemm", None),
@@ -66,7 +66,7 @@ def test_an_expert_layer() -> None:
 
 
 def test_shared_experts_are_the_other_gemms_of_an_expert_layer() -> None:
-    """Behind the norm of a layer with experts, what is not the router is the shared expert."""
+    """After the norm of a layer with experts, what is not the router is the shared expert."""
     block = "norm gemm attention gemm norm gemm activation gemm gemm topk expert activation expert sum"
     assert _second(block)[2:] == [
         ("gemm", "shared"),
@@ -78,7 +78,7 @@ def test_shared_experts_are_the_other_gemms_of_an_expert_layer() -> None:
 
 
 def test_a_gemm_before_the_sum_over_experts_is_no_router() -> None:
-    """Only the top-k tells the router; another routing kernel behind a GEMM of the shared expert does not."""
+    """Only the top-k tells the router; another routing kernel after a GEMM of the shared expert does not."""
     block = "norm gemm attention gemm norm gemm topk expert activation expert gemm sum"
     assert _second(block)[2:] == [
         ("gemm", "router"),
@@ -116,7 +116,7 @@ def test_a_split_k_reduce_goes_with_its_gemm() -> None:
 
 
 def test_mla_absorbs_on_both_sides_of_attention() -> None:
-    """Beside MLA the GEMM between the KV write and attention, and the first of two behind it, are the
+    """Beside MLA the GEMM between the KV write and attention, and the first of two after it, are the
     absorbed products."""
     block = "norm gemm gemm cache gemm mla combine gemm gemm allreduce norm gemm activation gemm"
     assert _second(block)[:5] == [
@@ -234,7 +234,7 @@ def test_a_full_rank_query_is_not_called_low_rank() -> None:
 
 
 def test_the_fused_kernel_of_the_latent_projections_tells_by_its_name() -> None:
-    """Where norms are hidden in nameless fused kernels, fused_a's own name shows what the GEMM behind it
+    """Where norms are hidden in nameless fused kernels, fused_a's own name shows what the GEMM after it
     is."""
     made = Sequence()
     for _ in range(2):
@@ -258,7 +258,7 @@ def test_gathering_before_the_experts_and_scattering_behind_them_is_dispatch_and
 
 
 def test_in_sequence_parallelism_the_same_order_is_unproven() -> None:
-    """Where attention ends in a reduce-scatter, the all-gather behind the norm undoes it: no dispatch."""
+    """Where attention ends in a reduce-scatter, the all-gather after the norm undoes it: no dispatch."""
     block = f"norm gather gemm attention gemm scatter norm gather {EXPERTS} scatter"
     assert {role for _, role in _exchanges(block)} == {None}
 
@@ -271,7 +271,7 @@ def test_a_layer_without_experts_dispatches_nothing() -> None:
 
 
 def test_an_all_to_all_tells_by_its_place() -> None:
-    """NCCL's send and receive kernels before the first and behind the last expert GEMM."""
+    """NCCL's send and receive kernels before the first and after the last expert GEMM."""
     block = f"norm gemm attention gemm norm exchange {EXPERTS} exchange"
     assert _exchanges(block) == [("exchange", "dispatch"), ("exchange", "combine")]
 
@@ -292,7 +292,7 @@ def test_every_kernel_of_a_draft_model_is_draft() -> None:
 
 
 def test_a_norm_fused_into_the_all_reduce_parts_attention_from_the_mlp() -> None:
-    """o_proj stands before the fused kernel, the dense MLP behind it."""
+    """o_proj stands before the fused kernel, the dense MLP after it."""
     block = "gemm attention gemm fused gemm activation gemm fused"
     made = Sequence().run(f"norm {block} {block}")
     found: dict[int, str] = dict(

@@ -27,7 +27,7 @@ def test_a_gap_parts_islands_and_covered_time_adds_up() -> None:
 
 
 def test_a_long_activity_bridges_short_ones() -> None:
-    """The running end is the latest of all before, not that of the neighbour."""
+    """The running end is the latest of all before, not that of the neighbor."""
     assert _islands((1, 0, 100), (1, 10, 20), (1, 50, 110)) == [(0, 110, 0)]
 
 

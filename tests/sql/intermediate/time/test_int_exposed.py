@@ -44,7 +44,7 @@ def test_hidden_communication_is_exposed_for_nothing() -> None:
 
 
 def test_communication_shows_on_both_sides_of_compute() -> None:
-    """What sticks out before and behind the GEMMs is exposed, what lies between two of them too."""
+    """What sticks out before and after the GEMMs is exposed, what lies between two of them too."""
     assert exposed((REDUCE, 0, 100), (GEMM, 10, 30), (GEMM, 50, 60)) == [70, 20, 10]
 
 

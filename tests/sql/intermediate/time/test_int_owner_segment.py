@@ -40,13 +40,13 @@ def test_the_owner_class_follows_from_the_category(rule: str, owner: int) -> Non
 
 
 def test_what_started_first_keeps_its_time() -> None:
-    """The later of two that overlap owns only what is left behind the earlier."""
+    """The later of two that overlap owns only what is left after the earlier."""
     assert _own(_activities((0, 10), (5, 15))) == [(0, 10), (10, 15)]
 
 
 def test_what_is_covered_as_a_whole_owns_nothing() -> None:
-    """An activity inside an earlier one has an empty stretch at its own end, also behind a shorter
-    neighbour."""
+    """An activity inside an earlier one has an empty stretch at its own end, also after a shorter
+    neighbor."""
     assert _own(_activities((0, 100), (5, 15), (20, 30))) == [(0, 100), (15, 15), (30, 30)]
 
 
