@@ -78,11 +78,13 @@ def land(
     traces: Sequence[Trace],
     book: IssueBook,
     *,
+    where: str,
     is_truncated: bool = False,
 ) -> None:
     """Write every raw table. Issues of the file as a whole (`book`) are counted with the first trace.
 
-    Raises TraceError, and leaves no table, where a trace has no GPU activity that can be booked.
+    Raises TraceError, and leaves no table, if a trace has no GPU activity that can be booked; `where` is the
+    part of the file that holds the activities.
     """
     _write_activities(con, job, traces)
     for table in relations(con).intersection(CPU_SIDE):
@@ -93,6 +95,10 @@ def land(
             book.add("unknown_rank", "trace")
     _write_issues(con, job, left_out(con, traces[0].trace_id) + book.of_trace(traces[0].trace_id))
     _write_traces(con, job, source, traces, is_truncated=is_truncated)
+    if scalar(con, f"SELECT count(*) FROM read_parquet({files(job.out, 'trace.parquet')})") != len(traces):
+        for file in job.out.glob("*.parquet"):
+            file.unlink()
+        raise nothing_booked(job.file_name, where, "GPU activities")
     write_missing(con, job)
 
 
@@ -200,21 +206,17 @@ def _write_traces(
         JOIN span USING (trace_id)
         """,
     )
-    if scalar(con, f"SELECT count(*) FROM read_parquet({files(job.out, 'trace.parquet')})") != len(traces):
-        for file in job.out.glob("*.parquet"):
-            file.unlink()
-        raise nothing_booked(job.file_name, "GPU activities")
 
 
 def _values(lines: Iterable[tuple[Any, ...]]) -> str:
     return "VALUES " + ", ".join(f"({', '.join(map(literal, line))})" for line in lines)
 
 
-def nothing_booked(file_name: str, what: str) -> TraceError:
+def nothing_booked(file_name: str, where: str, what: str) -> TraceError:
     """The refusal of a file none of whose GPU activities has usable times."""
     return TraceError(
         file_name,
-        where="its events",
+        where=where,
         found=f"{what} of which none can be booked (no usable times)",
         wanted="GPU activities with start and duration",
         advice="The profiler lost them: record again.",

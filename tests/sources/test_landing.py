@@ -56,7 +56,7 @@ def job(tmp_path: Path) -> ReadJob:
 def _land(con: duckdb.DuckDBPyConnection, job: ReadJob, traces: list[Trace], **relations: str) -> None:
     for name, query in (relations | {"tally": TALLY}).items():
         con.execute(f"CREATE VIEW landing.{name} AS {query}")
-    landing.land(con, job, "rocprof", traces, IssueBook())
+    landing.land(con, job, "rocprof", traces, IssueBook(), where="its tables")
 
 
 def _rows(con: duckdb.DuckDBPyConnection, job: ReadJob, table: str, columns: str) -> list[tuple[Any, ...]]:
@@ -153,6 +153,6 @@ def test_issues_of_the_source_are_landed(con: duckdb.DuckDBPyConnection, job: Re
 
 def test_a_trace_without_an_activity_to_book_is_refused(con: duckdb.DuckDBPyConnection, job: ReadJob) -> None:
     """And none of its tables is left."""
-    with pytest.raises(TraceError, match="none can be booked"):
+    with pytest.raises(TraceError, match=r"its tables: found .* none can be booked"):
         _land(con, job, TRACES, gpu=f"FROM ({GPU}) WHERE trace_id = 'f-b'")
     assert list(job.out.iterdir()) == []

@@ -48,7 +48,7 @@ def land(con: duckdb.DuckDBPyConnection, job: ReadJob, glob: str, header: Header
         identify(con, job, header, trace_id, process, devices.get(trace_id), base_ns)
         for process, trace_id in trace_of.items()
     ]
-    landing.land(con, job, "kineto", traces, book, is_truncated=header.is_truncated)
+    landing.land(con, job, "kineto", traces, book, where="traceEvents", is_truncated=header.is_truncated)
 
 
 def _base(con: duckdb.DuckDBPyConnection, header: Header, book: IssueBook) -> int | None:

@@ -177,7 +177,7 @@ def _suffix(global_pid: int | None, pids: Counter[int]) -> str:
 def _no_gpu_work(con: duckdb.DuckDBPyConnection, file: str) -> TraceError:
     unusable = rows(con, "SELECT count(*) FROM nsys.gpu")[0][0]
     if unusable:
-        return nothing_booked(file, f"{unusable} GPU activities")
+        return nothing_booked(file, "its tables", f"{unusable} GPU activities")
     return TraceError(
         file,
         where="its tables",

@@ -49,7 +49,7 @@ def land(con: duckdb.DuckDBPyConnection, job: ReadJob, export: Export, book: Iss
     _define_tally(con, export, processes)
     _define_issues(con, processes)
     _count_records(con, export, book)
-    landing.land(con, job, "nsys", traces_of(con, processes, clock.base_ns), book)
+    landing.land(con, job, "nsys", traces_of(con, processes, clock.base_ns), book, where="its tables")
 
 
 def _define_gpu(con: duckdb.DuckDBPyConnection) -> None:
