@@ -166,11 +166,7 @@ def test_counts_are_by_position_and_by_kind(campaign: Home) -> None:
 
 
 def test_160_steps_under_155_annotations_are_123_a_step(tmp_path: Path) -> None:
-<<<<<<< HEAD
     """Recognized as that, not as 127 per step; without layers nothing is judged, and a note reports it."""
-=======
-    """Recognised as that, and not as 127 per step; without layers nothing is judged, as a note reports."""
->>>>>>> helper-c
     home = Home(tmp_path / "home")
     ingest_into(home, write_trace(tmp_path / "a_rank0.json", known_answer.unannotated_events()), run="oddity")
     counts, deviations, totals = answers(home, "oddity")
