@@ -69,8 +69,7 @@ def check(
     raw: RawOption = False,
     old_run: OldRunOption = None,
 ) -> None:
-    """Check the marts of these runs (without a name: all); exit 5 if one fails. Each gets a page of
-    results."""
+    """Check the marts of these runs (without a name: all), and write a page for each."""
     from pipeline.lake.selection import select_runs
     from pipeline.lake.versions import refuse_unreadable
     from pipeline.present.output import write_rows
@@ -188,8 +187,7 @@ def status(
     form: FormatOption = "table",
     raw: RawOption = False,
 ) -> None:
-    """Show what is waiting in the inbox, what is quarantined and why, and the runs; or all issues of
-    files."""
+    """Show what waits in the inbox, what is quarantined and why, and the runs."""
     from pipeline.ingest.status import issue_rows, status_rows
     from pipeline.present.output import write_rows
 

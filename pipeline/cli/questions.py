@@ -48,8 +48,7 @@ def audit(
     form: ReportOption = "table",
     raw: RawOption = False,
 ) -> None:
-    """Compare the all-reduces of a step, by kind and position, with what the model and its parallelism
-    need."""
+    """Compare the all-reduces of a step, by kind and position, with what the model needs."""
     from pipeline.analyses.audit.audit import audit as ask
 
     print_answer(context.obj, [run], lambda con, found: ask(con, found[0]), form, raw=raw)

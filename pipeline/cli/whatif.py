@@ -93,8 +93,7 @@ def speculate(
     form: ReportOption = "table",
     raw: RawOption = False,
 ) -> None:
-    """Estimate the cost of a verification pass of speculative decoding, and the break-even acceptance
-    rate."""
+    """Estimate the cost of a speculative verification pass, and the break-even acceptance rate."""
     from pipeline.analyses.whatif.whatif import speculate_reports
     from pipeline.lake.selection import select_runs
 
