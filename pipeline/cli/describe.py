@@ -49,8 +49,9 @@ def describe(
 ) -> None:
     """Record facts about runs that their traces do not hold, and rebuild the runs.
 
-    The keys are those of the table run_config (see schemas/), and of a run.toml dropped beside traces:
-    model, layers, hidden_size, experts, tp, link and so on. Later sources win: --like, --config, KEY=VALUE.
+    Keys are columns of the table run_config: model, layers, hidden_size, experts, tp, link, ...
+    A run.toml beside the traces takes the same keys.
+    Later sources win: --like, then --config, then KEY=VALUE.
     """
     from pipeline.ingest.ingest import describe_runs
     from pipeline.lake.selection import select_runs
