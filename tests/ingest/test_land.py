@@ -67,8 +67,8 @@ def test_a_file_that_cannot_be_read_leaves_nothing(home: Home, tmp_path: Path) -
 
 
 def test_a_file_that_is_missing_is_a_trace_error(home: Home, tmp_path: Path) -> None:
-    """It may have been taken away since it was listed."""
-    with pytest.raises(TraceError, match="taken away"):
+    """It may have been removed since it was listed."""
+    with pytest.raises(TraceError, match="removed"):
         landed(home, tmp_path / "gone.json")
 
 
