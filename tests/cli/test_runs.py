@@ -61,6 +61,7 @@ def test_completion_can_be_shown_for_a_shell() -> None:
     assert "_STEPLEDGER_COMPLETE=complete_bash" in done.stdout
 
 
+@pytest.mark.usefixtures("without_gx")
 def test_several_runs_and_patterns(built: Home, tmp_path: Path, call: Callable[..., Called]) -> None:
     """In the order given, each once."""
     home = copied(built, tmp_path / "home")
@@ -78,6 +79,7 @@ def test_show_prints_each_run(built: Home, call: Callable[..., Called]) -> None:
     assert call("--home", built.root, "show", "a", "2026") == (0, first + second, "")
 
 
+@pytest.mark.usefixtures("without_gx")
 @pytest.mark.parametrize("command", ["build", "rebuild", "check"])
 def test_the_option_run_goes_on_working(
     built: Home, tmp_path: Path, call: Callable[..., Called], command: str

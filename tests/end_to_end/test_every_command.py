@@ -18,19 +18,22 @@ from typing import Any
 
 import pytest
 
-from pipeline.cli import app
 from pipeline.errors import ExitCode
 from pipeline.ingest.demo import DEMO_TRACES
 from pipeline.lake.database import write_database
 from pipeline.lake.home import Home
 from pipeline.lake.reading import print_left_out
 from tests.support.commands import ARGUMENTS, COMMANDS, Place, Words, fill, formats
-from tests.support.homes import HANG_S, environment
+from tests.support.homes import HANG_S, Called, environment, fingerprint
 
 ODD = "\x1b]0;x\x07\x9b31m\u202e\rz"
 FORMULA = "=HYPERLINK(0)"
 WITHOUT_DEMO = not DEMO_TRACES.is_dir()
-Called = tuple[int, str, str]
+READING = (
+    "show", "query", "export", "runs", "rules", "audit", "ranks", "bandwidth", "bench", "compare", "curve",
+    "whatif ep", "whatif overlap", "whatif speculate", "status",
+)  # fmt: skip
+"""Commands that change no home; `export` is called with `--output -`."""
 ENDINGS: dict[str, set[int]] = {"check": {ExitCode.OK, ExitCode.QUALITY}}
 """Commands that may end with another exit code than 0."""
 
@@ -42,35 +45,24 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return fill(Home(folder / "home"), folder / "files", Words(ODD, FORMULA + ODD))
 
 
+def copy_of(place: Place, folder: Path) -> Place:
+    """A copy of a home, to be changed."""
+    root = folder / "place" / "home"
+    shutil.copytree(place.home.root, root)
+    write_database(Home(root))
+    return replace(place, home=Home(root))
+
+
 @pytest.fixture
 def mine(planted: Place, tmp_path: Path) -> Place:
     """A copy of it, to be changed."""
-    root = tmp_path / "place" / "home"
-    shutil.copytree(planted.home.root, root)
-    write_database(Home(root))
-    return replace(planted, home=Home(root))
+    return copy_of(planted, tmp_path)
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Called]:
-    """Call the command in this process; gives exit code, stdout and stderr."""
-    monkeypatch.delenv("COLUMNS", raising=False)
-
-    def run(*arguments: object) -> Called:
-        monkeypatch.setattr(sys, "argv", ["stepledger", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as left:
-            app.main()
-        out, err = capfd.readouterr()
-        return int(left.value.code or 0), out, err
-
-    return run
-
-
-@pytest.fixture
-def without_gx(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`check` without the seconds that Great Expectations takes."""
-    monkeypatch.setattr("pipeline.quality.expectations.judge", lambda _con, results: results)
+def given(planted: Place, tmp_path: Path, name: str) -> Place:
+    """What the command `name` is called on: a copy, if it writes."""
+    return planted if name in READING else copy_of(planted, tmp_path)
 
 
 def obeyed(text: str) -> str:
@@ -106,25 +98,25 @@ def test_every_command_is_called_here() -> None:
 @pytest.mark.usefixtures("without_gx")
 @pytest.mark.parametrize(("name", "form"), cases(every_format))
 def test_nothing_that_a_terminal_obeys_is_printed(
-    mine: Place,
+    given: Place,
     call: Callable[..., Called],
     name: str,
     form: str,
 ) -> None:
     """Neither to stdout nor to stderr. CSV and Parquet in a pipe are data, and stay what they are."""
-    for arguments in ARGUMENTS[name](mine):
+    for arguments in ARGUMENTS[name](given):
         option = ["--format", form] if form else []
-        code, out, err = call("--home", mine.home.root, *name.split(), *arguments, *option)
+        code, out, err = call("--home", given.home.root, *name.split(), *arguments, *option)
         assert code in ENDINGS.get(name, {0}), err
         assert obeyed(err) == ""
         assert form in {"csv", "parquet"} or obeyed(out) == ""
 
 
 @pytest.mark.parametrize(("name", "form"), cases(only_csv))
-def test_csv_on_a_terminal_is_escaped_too(mine: Place, name: str, form: str) -> None:
+def test_csv_on_a_terminal_is_escaped_too(given: Place, name: str, form: str) -> None:
     """Of every command that prints it."""
-    for arguments in ARGUMENTS[name](mine):
-        code, shown = on_a_terminal("--home", mine.home.root, *name.split(), *arguments, "--format", form)
+    for arguments in ARGUMENTS[name](given):
+        code, shown = on_a_terminal("--home", given.home.root, *name.split(), *arguments, "--format", form)
         assert code in ENDINGS.get(name, {0}), shown
         assert obeyed(shown) == ""
 
@@ -240,11 +232,13 @@ def test_an_argument_that_is_no_text_is_taken_as_text(
 
 @pytest.mark.usefixtures("without_gx")
 @pytest.mark.parametrize(("name", "form"), cases(only_csv))
-def test_no_csv_holds_a_formula(mine: Place, call: Callable[..., Called], name: str, form: str) -> None:
+def test_no_csv_holds_a_formula(given: Place, call: Callable[..., Called], name: str, form: str) -> None:
     """Of every command that prints CSV; each takes --raw."""
-    for arguments in ARGUMENTS[name](mine):
+    for arguments in ARGUMENTS[name](given):
         for raw in ([], ["--raw"]):
-            code, out, err = call("--home", mine.home.root, *name.split(), *arguments, "--format", form, *raw)
+            code, out, err = call(
+                "--home", given.home.root, *name.split(), *arguments, "--format", form, *raw
+            )
             assert code in ENDINGS.get(name, {0}), err
             rows = list(csv.reader(io.StringIO(out, newline="")))
             assert raw or [cell for row in rows for cell in row if is_formula(cell)] == []
@@ -265,30 +259,39 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return fill(Home(folder / "home"), folder / "files", Words())
 
 
-@pytest.mark.parametrize("is_set", [False, True], ids=["option", "environment"])
-@pytest.mark.parametrize(("name", "form"), cases(lambda _name: ("",)))
+def ways(name: str) -> tuple[str, ...]:
+    """How a command is given its home. One place reads the variable: not every writer needs both."""
+    return ("option", "environment") if name in {*READING, "run"} else ("option",)
+
+
+@pytest.mark.parametrize(("name", "way"), cases(ways))
 def test_every_command_takes_a_relative_home(
     plain: Place,
     tmp_path: Path,
     call: Callable[..., Called],
     monkeypatch: pytest.MonkeyPatch,
     name: str,
-    form: str,
-    is_set: bool,
+    way: str,
 ) -> None:
     """From another folder, by the option as by the environment: the README's ./warehouse is one."""
-    shutil.copytree(plain.home.root, tmp_path / "place" / "home")
-    write_database(Home(tmp_path / "place" / "home"))
+    place = plain if name in READING else copy_of(plain, tmp_path)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    relative = "../place/home"
-    given = [] if is_set else ["--home", relative]
-    if is_set:
+    relative = os.path.relpath(place.home.root)
+    monkeypatch.delenv("STEPLEDGER_HOME", raising=False)
+    if way == "environment":
         monkeypatch.setenv("STEPLEDGER_HOME", relative)
-    else:
-        monkeypatch.delenv("STEPLEDGER_HOME", raising=False)
+    options = ["--home", relative] if way == "option" else []
     for arguments in ARGUMENTS[name](plain):
-        code, _, err = call(*given, *name.split(), *arguments)
+        code, _, err = call(*options, *name.split(), *arguments)
         assert code in ENDINGS.get(name, {0}), err
-    assert form == ""
     assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_reading_commands_change_nothing(plain: Place, call: Callable[..., Called]) -> None:
+    """Other tests call them on a home that they share."""
+    before = fingerprint(plain.home.root)
+    for name in READING:
+        for arguments in ARGUMENTS[name](plain):
+            call("--home", plain.home.root, *name.split(), *arguments)
+    assert fingerprint(plain.home.root) == before

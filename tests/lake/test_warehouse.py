@@ -29,6 +29,7 @@ from tests.support.builders import ingest_into
 from tests.support.contract_version import set_contract_version
 from tests.support.homes import copied, rank_trace
 from tests.support.reader import ONE_BUILD
+from tests.support.thorough import IS_THOROUGH
 
 QUIET = Progress(quiet=True)
 VARIANT = '[[rule]]\nid = "turn"\nname = "{name}"\ncategory = "sampling"\n'
@@ -297,7 +298,7 @@ def test_a_read_that_fails_is_not_done_again_without_a_reason(mine: Home) -> Non
         stable(mine, lambda: failing(duckdb.IOException("Cannot open file")))
 
 
-ARRIVING = 50 if os.environ.get("STEPLEDGER_SOAK") else 8
+ARRIVING = 50 if IS_THOROUGH else 4
 """How many traces arrive while others read."""
 
 

@@ -80,12 +80,6 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Home:
     return home
 
 
-@pytest.fixture
-def without_gx(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`check` without the seconds that Great Expectations takes: its part has tests of its own."""
-    monkeypatch.setattr("pipeline.quality.expectations.judge", lambda _con, results: results)
-
-
 def call(home: Home, *arguments: str) -> Result:
     """The command in this process."""
     return CliRunner().invoke(app.app, ["--home", str(home.root), *arguments])
