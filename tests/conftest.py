@@ -37,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if not hasattr(config, "workerinput"):  # workers of pytest-xdist inherit it
         folder = tempfile.mkdtemp(prefix="tests-of-stepledger-")
+        Path(folder).chmod(0o711)  # tests that give up their rights find what they made in it
         os.environ["TMPDIR"], tempfile.tempdir = folder, None
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 

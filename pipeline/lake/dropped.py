@@ -96,12 +96,13 @@ def unreadable(path: Path, error: OSError) -> TraceError:
             wanted="the file itself",
             advice="Put the file there.",
         )
+    check = "its permissions" if error.errno in {errno.EACCES, errno.EPERM} else "the file and the disk"
     return TraceError(
         path.name,
         where="opening it",
         found=error.strerror or str(error),
         wanted="a readable file",
-        advice="Check its permissions.",
+        advice=f"Check {check}, then run `stepledger retry`.",
     )
 
 

@@ -61,11 +61,11 @@ def test_a_dense_model_has_no_router() -> None:
     ("name", "facts", "missing"),
     [
         ("routed experts", {"weight_dtype": None}, ("weight_dtype",)),
-        ("routed experts", {"weight_dtype": "int3"}, ("a weight_dtype that is known (not int3)",)),
+        ("routed experts", {"weight_dtype": "int3"}, ("a known weight_dtype (not int3)",)),
         ("other weights", {"heads": None, "shared_experts": None}, ("heads", "shared_experts")),
-        ("other weights", {"dtype": "strange"}, ("a dtype that is known",)),
+        ("other weights", {"dtype": "strange"}, ("a known dtype",)),
         ("KV cache", {"context_tokens": None}, ("context_tokens",)),
-        ("KV cache", {"requests": None}, ("the requests of a step, or a dtype that is known",)),
+        ("KV cache", {"requests": None}, ("the requests of a step, or a known dtype",)),
     ],
 )
 def test_what_is_missing_is_named(name: str, facts: dict[str, Any], missing: tuple[str, ...]) -> None:

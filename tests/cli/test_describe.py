@@ -85,7 +85,7 @@ def test_describing_a_run_rebuilds_it(one: Home, described: Home) -> None:
 def test_show_compares_with_the_measured_time(described: Home) -> None:
     """The measured time, the trace's, and their ratio."""
     shown = command("--home", described.root, "show", "serve", columns=160)
-    assert "0.05 ms a token; this trace: 0.100 ms, 2.00 times that" in shown.stdout, shown.stdout
+    assert "0.05 ms per token; this trace: 0.100 ms, 2.00 times that" in shown.stdout, shown.stdout
 
 
 def test_several_runs_are_described_at_once(own: Home, call: Callable[..., Called]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from pathlib import Path
@@ -10,7 +11,7 @@ import duckdb
 import pytest
 
 from pipeline.errors import GoneFile, TraceError
-from pipeline.lake.dropped import opened, same_mode
+from pipeline.lake.dropped import opened, same_mode, unreadable
 
 
 @pytest.fixture
@@ -25,6 +26,19 @@ def private(tmp_path: Path) -> Path:
     """A folder of the reader's own."""
     (tmp_path / "private").mkdir()
     return tmp_path / "private"
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.EACCES, "Check its permissions, then run `stepledger retry`."),
+        (errno.EIO, "Check the file and the disk, then run `stepledger retry`."),
+    ],
+)
+def test_what_cannot_be_opened_says_what_to_check(number: int, advice: str) -> None:
+    """A permission is not a broken disk; both can be tried again."""
+    found = unreadable(Path("a.json"), OSError(number, os.strerror(number)))
+    assert (found.where, found.found, found.advice) == ("opening it", os.strerror(number), advice)
 
 
 @pytest.mark.parametrize("name", ["t.json", "t.sqlite", "t.nsys-rep", "n" * 250 + ".json", "日本.json"])

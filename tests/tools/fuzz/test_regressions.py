@@ -211,5 +211,5 @@ def test_merged_processes_of_which_nothing_can_be_booked_are_refused(home: Home,
     kernels = [kernel(GEMM, 1_000 + n, -10, n) | {"pid": f"[TP{n}] 7"} for n in range(2)]
     with pytest.raises(TraceError) as refused:
         landed(home, json_file(tmp_path, trace_json(kernels)))
-    assert refused.value.where == "its events"
+    assert refused.value.where == "traceEvents"
     assert "none can be booked" in refused.value.found
