@@ -40,7 +40,7 @@ soak: $(READY)
 	$(BIN)/python -m tests.tools.soak --minutes 10
 	$(BIN)/python -m tests.tools.crash --points 100
 	$(BIN)/python -m tests.tools.faults --points 100
-	STEPLEDGER_SOAK=1 $(BIN)/pytest -k readers_see_no_error
+	STEPLEDGER_SOAK=1 $(BIN)/pytest -n auto --dist loadfile
 
 docs: $(READY)
 	$(BIN)/python -m tests.tools.docs

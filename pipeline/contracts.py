@@ -60,28 +60,34 @@ class Contract:
         Raises ContractError with the first difference: a column, its type, a NULL, or a repeated key.
         """
         try:
-            found = [(r[0], r[1]) for r in con.sql(f"DESCRIBE SELECT * FROM {relation}").fetchall()]
+            bound = con.sql(f"FROM {relation}")
+            found = list(zip(bound.columns, map(str, bound.types), strict=True))
         except duckdb.Error as error:
             raise ContractError(f"{self.layer}.{self.table}: cannot be read: {error}") from error
         wanted = [(c.name, c.type) for c in self.columns]
         if found != wanted:
             diff = sorted(set(wanted) ^ set(found)) or "the order of columns"
             raise ContractError(f"{self.layer}.{self.table}: columns differ from schemas/: {diff}")
-        required = [c.name for c in self.columns if not c.null] if strict_nulls else []
-        if required:
-            counts = ", ".join(f'count(*) FILTER (WHERE "{name}" IS NULL)' for name in required)
-            row = con.sql(f"SELECT {counts} FROM {relation}").fetchall()[0]
-            bad = {name: n for name, n in zip(required, row, strict=True) if n}
-            if bad:
-                raise ContractError(f"{self.layer}.{self.table}: NULL in columns that are never NULL: {bad}")
-        key = [k for k in self.grain if k in dict(wanted)]
-        if key and strict_nulls:
-            names = ", ".join(f'"{k}"' for k in key)
-            dup = con.sql(
-                f"SELECT {names}, count(*) FROM {relation} GROUP BY ALL HAVING count(*) > 1 LIMIT 1"
-            ).fetchall()
-            if dup:
-                raise ContractError(f"{self.layer}.{self.table}: {names} is not unique: {dup[0]}")
+        if strict_nulls:
+            self._check_rows(con, relation)
+
+    def _check_rows(self, con: duckdb.DuckDBPyConnection, relation: str) -> None:
+        """NULLs and repeated keys, counted in one pass."""
+        required = [c.name for c in self.columns if not c.null]
+        names = {c.name for c in self.columns}
+        key = ", ".join(f'"{k}"' for k in self.grain if k in names)
+        counts = [f'count(*) - count("{name}")' for name in required]
+        counts += [f"count(*) - count(DISTINCT row({key}))"] if key else []
+        if not counts:
+            return
+        row = con.sql(f"SELECT {', '.join(counts)} FROM {relation}").fetchall()[0]
+        if bad := {name: n for name, n in zip(required, row, strict=False) if n}:
+            raise ContractError(f"{self.layer}.{self.table}: NULL in columns that are never NULL: {bad}")
+        if key and row[-1]:
+            repeated = f"SELECT {key}, count(*) FROM {relation} GROUP BY ALL HAVING count(*) > 1 LIMIT 1"
+            raise ContractError(
+                f"{self.layer}.{self.table}: {key} is not unique: {con.sql(repeated).fetchall()[0]}"
+            )
 
 
 @dataclass(frozen=True)
