@@ -237,7 +237,10 @@ def test_run_exits_5_exports_no_failed_run_and_goes_on_with_the_others(tmp_path:
     drop(home, fine_trace(tmp_path / "f-rank-0.json"), "fine/f-rank-0.json")
     done = call(home, "run")
     assert done.exit_code == ExitCode.QUALITY
-    assert "run bad: check file_issues_fail failed: The reader of a file found problems of severity fail" in done.stderr
+    assert (
+        "run bad: check file_issues_fail failed: The reader of a file found problems of severity fail"
+        in done.stderr
+    )
     assert "bad failed its checks and is not exported (stepledger export bad --allow-failed)" in done.stderr
     assert sorted(p.name for p in home.exports.iterdir()) == ["fine"]
     assert json.loads((home.exports / "fine" / "manifest.json").read_bytes())["verdict"] == "pass"
