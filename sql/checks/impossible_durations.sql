@@ -3,7 +3,15 @@
 --     a duration is corrupt.
 -- do: Record again. Programmatic launches, which begin early but never end early, and nodes of one graph
 --     replay, which may run side by side, are not counted.
-WITH ordered AS (
+WITH long_stream AS (
+    -- Only an activity of that length can outlast the next launch by it: most streams have none.
+    SELECT trace_id, device, stream
+    FROM activity
+    WHERE dur_ns > stream_overlap_ns()
+    GROUP BY trace_id, device, stream
+),
+
+ordered AS (
     SELECT
         trace_id,
         device,
@@ -14,6 +22,7 @@ WITH ordered AS (
         coalesce(correlation = 0 OR correlation IS DISTINCT FROM lag(correlation) OVER in_order, TRUE)
             AS is_new
     FROM activity
+    SEMI JOIN long_stream USING (trace_id, device, stream)
     WHERE kind <> 'graph' AND stream IS NOT NULL
     WINDOW in_order AS (PARTITION BY trace_id, device, stream ORDER BY start_ns, activity_id)
 ),

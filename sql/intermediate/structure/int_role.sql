@@ -118,7 +118,8 @@ last_before_attention AS (
 normed AS (
     SELECT
         *,
-        count(*) FILTER (WHERE category = 'norm')
+        -- FILTER in a window with an order takes quadratic time in DuckDB 2.0.1.
+        count(CASE WHEN category = 'norm' THEN 1 END)
             OVER (PARTITION BY trace_id, device, step, layer ORDER BY start_ns, activity_id) AS norms,
         count(*) FILTER (WHERE category = 'norm' AND start_ns < cache_ns)
             OVER (PARTITION BY trace_id, device, step, layer) AS all_norms
