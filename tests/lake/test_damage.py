@@ -53,6 +53,8 @@ RUNS = ["Hurt", "fine"]
 or last."""
 
 Call = Callable[..., Called]
+UNDAMAGED: dict[str, str] = {}
+"""What a command prints of the undamaged home, once for all tests."""
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +113,10 @@ def test_other_runs_are_read_as_before(two: Home, mine: Home, call: Call, layer:
         ["export", "fine", "--output", "-"],
         ["query", sql, "--format", "csv"],
     ):
-        answer, expected = call("--home", mine.root, *words), call("--home", two.root, *words)
-        assert (answer.code, answer.out) == (0, expected.out)
+        answer = call("--home", mine.root, *words)
+        if (asked := " ".join(words)) not in UNDAMAGED:
+            UNDAMAGED[asked] = call("--home", two.root, *words).out
+        assert (answer.code, answer.out) == (0, UNDAMAGED[asked])
 
 
 @pytest.mark.parametrize(("layer", "kind"), CASES)
