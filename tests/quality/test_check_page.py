@@ -149,7 +149,7 @@ def test_what_an_earlier_version_wrote_is_removed(tmp_path: Path) -> None:
 
 
 def test_attacks_in_a_mart_are_shown_as_text_and_the_check_succeeds(built: Home, tmp_path: Path) -> None:
-    """A value outside its set is in the sample of the contract's result, as Great Expectations found it."""
+    """A value outside its set is in the sample of the contract's result."""
     home = copied(built, tmp_path / "home")
     mart = home.mart_run("a") / "kernel_breakdown.parquet"
     changed = "".join(f" WHEN {number} THEN {literal(attack)}" for number, attack in enumerate(ATTACKS))
@@ -164,7 +164,7 @@ def test_attacks_in_a_mart_are_shown_as_text_and_the_check_succeeds(built: Home,
     page = Page(docs_page(home, "a").read_text(encoding="utf-8"))
     (row,) = (row for row in page.rows if row[2:3] == ["contract.kernel_breakdown"])
     assert row[:2] == ["failed", "fail"]
-    assert [attack in row[4] for attack in ATTACKS[:2]] == [True, True]
+    assert len([attack for attack in ATTACKS if attack in row[4]]) >= 2
     assert not any(name.startswith("on") for _, given in page.elements for name, _ in given)
     assert sorted(row[2] for row in page.rows[1:]) == sorted([r.check for r in results])
     of_contracts = {f"contract.{table}" for table in contracts("marts")}
