@@ -1,4 +1,4 @@
-"""Export marts as CSV or Parquet, with a manifest of the inputs and versions behind the numbers."""
+"""Export marts as CSV or Parquet, with a manifest of the inputs and versions that the numbers rest on."""
 
 from __future__ import annotations
 
