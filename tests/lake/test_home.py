@@ -154,11 +154,11 @@ def test_a_second_writer_waits_with_a_message_until_the_first_is_killed(home: Ho
         second = threading.Thread(target=write)
         second.start()
         try:
-            assert waits.wait(30)
+            assert waits.wait(HANG_S)
             assert not entered.is_set()
         finally:
             process.kill()
-    second.join(30)
+    second.join(HANG_S)
     assert entered.is_set()
     assert messages == [f"waiting: another stepledger is writing to {home.root}"]
 
