@@ -148,6 +148,7 @@ def _confirm(question: str) -> None:
     except typer.Abort as error:
         if isinstance(error.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from error
+        typer.echo(err=True)  # the question has not ended its line
         raise UsageError("nothing was removed: no one answered; --yes removes without asking") from error
     if not is_confirmed:
         raise UsageError("nothing was removed")
